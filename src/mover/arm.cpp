@@ -193,7 +193,7 @@ bool Desk::touches_end(ExtentRef ref) const {
 // the only one.
 void Desk::keep_refused(ExtentRef ref) {
   for (unsigned space = 0; space < directory_.spaces(); ++space) {
-    if (!directory_.at(ref).has_slot && directory_.readable(ref, space)) {
+    if (!directory_.owns_slot(ref) && directory_.readable(ref, space)) {
       directory_.word(space, ref).set_dirty();
     }
   }

@@ -69,25 +69,20 @@ void Copies::prefetch_used(ExtentRef ref, MemoryLedger& memory) {
 }
 
 void Copies::drop_slot(ExtentRef ref) {
-  Extent& extent = directory_.at(ref);
-  if (extent.has_slot) {
-    give_up_slot(extent);
+  if (directory_.owns_slot(ref)) {
+    give_up_slot(ref);
     room_in_slots();
+  } else {
+    directory_.drop_copy(ref);
   }
-  Checksums::destroy(extent.sums);
-  extent.sums = nullptr;
-  extent.zeros = 0;
+  directory_.at(ref).zeros = 0;
 }
 
-// The extent has no slot after this. A child of fork may go on reading it.
-void Copies::give_up_slot(Extent& extent) {
-  block_slots_.give_up(extent.slot, extent.slot_stamp);
-  extent.has_slot = false;
-  extent.slot_stale = false;
-  SlotPages::destroy(extent.slot_pages);
-  extent.slot_pages = nullptr;
-  Checksums::destroy(extent.sums);
-  extent.sums = nullptr;
+void Copies::give_up_slot(ExtentRef ref) {
+  const SlotCopy& copy = directory_.at(ref).copy();
+  assert(copy.owned());
+  block_slots_.give_up(copy.slot, copy.stamp);
+  directory_.drop_copy(ref);
 }
 
 void Copies::room_in_slots() {
@@ -129,18 +124,18 @@ bool Copies::next_slot_gives_way() {
 // Bytes that can be made again keep theirs: without it they would be dropped.
 bool Copies::gives_way(ExtentRef ref) const {
   const Extent& extent = directory_.at(ref);
-  return extent.has_slot && extent.transfer == 0 && extent.parts == 0 && !extent.charged &&
-         !block_slots_.is_shared(extent.slot_stamp) && !directory_.droppable(ref) &&
+  return extent.copy().owned() && extent.transfer == 0 && extent.parts == 0 && !extent.charged &&
+         !block_slots_.is_shared(extent.copy().stamp) && !directory_.droppable(ref) &&
          directory_.readable(ref, kHost);
 }
 
 // It can be written down without another slot.
 bool Copies::has_own_slot(ExtentRef ref) const {
-  return directory_.in_slot(ref) && !block_slots_.is_shared(directory_.at(ref).slot_stamp);
+  return directory_.in_slot(ref) && !block_slots_.is_shared(directory_.at(ref).copy().stamp);
 }
 
 std::uint64_t Copies::slot_bytes_of(ExtentRef ref) const {
-  const SlotPages* const pages = directory_.at(ref).slot_pages;
+  const SlotPages* const pages = directory_.at(ref).copy().pages;
   return pages != nullptr ? pages->slot_bytes() : directory_.bytes_of(ref);
 }
 

@@ -55,7 +55,8 @@ class Copies {
 
   /// The extent's bytes in its slot are void.
   void drop_slot(ExtentRef ref);
-  void give_up_slot(Extent& extent);
+  /// The extent owns a slot, and has none after this. A child of fork may go on reading it.
+  void give_up_slot(ExtentRef ref);
   /// Writes that were refused for want of slots find some now.
   void room_in_slots();
   /// Lets a slot of bytes that are in memory give way. Returns false if there is none.

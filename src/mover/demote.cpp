@@ -54,23 +54,19 @@ void Demoter::find_slot(Demote& transfer) {
     return;
   }
   advance(transfer, Stage::slot);
-  Extent& extent = directory_.at(transfer.ref);
-  if (!extent.has_slot) {
+  if (!directory_.owns_slot(transfer.ref)) {
     const SlotId slot = new_slot(transfer);
     if (!slot.valid()) {
       return;
     }
-    extent.slot = slot;
-    extent.slot_stamp = block_slots_.stamp();
-    extent.has_slot = true;
-    extent.slot_pages = transfer.slot_pages.release();
-    Checksums::destroy(extent.sums);  // A private extent has those of the file.
-    extent.sums = nullptr;
+    directory_.add_slot(transfer.ref, slot, block_slots_.stamp(), std::move(transfer.slot_pages));
   }
-  transfer.rewrites = extent.has_slot && !extent.slot_stale && extent.sums != nullptr;
+  transfer.rewrites = directory_.in_slot(transfer.ref);
   carrier_.set_range(transfer, 0, directory_.bytes_of(transfer.ref));
-  extent.slot_stale = parts == nullptr;  // From here until the write is published.
-  transfer.slot = extent.slot;
+  if (parts == nullptr) {
+    directory_.begin_write(transfer.ref);  // Until the write is published.
+  }
+  transfer.slot = directory_.at(transfer.ref).copy().slot;
   advance(transfer, Stage::staging);
   seal(transfer);
 }
@@ -101,7 +97,7 @@ void Demoter::seal(Demote& transfer) {
   Memory& tier = *memories_[transfer.space].tier;
   // The pages of a new slot were measured after the copy began, and may have changed since then: it
   // must not begin anew.
-  if (transfer.copied == kNoSpace || directory_.at(transfer.ref).slot_pages == nullptr) {
+  if (transfer.copied == kNoSpace || directory_.at(transfer.ref).copy().pages == nullptr) {
     (void)carrier_.start_copy(transfer,
                               transfer.space);  // Beside a writer: it is written down in vain.
   }
@@ -135,7 +131,7 @@ void Demoter::write_and_hash(Demote& transfer) {
     transfer.sums.reset(
         Checksums::make(directory_.bytes_of(transfer.ref), parts_.checksum_block(transfer.ref)));
     if (transfer.sums != nullptr && transfer.pages != 0) {
-      transfer.sums->copy(*directory_.at(transfer.ref).sums);
+      transfer.sums->copy(*directory_.at(transfer.ref).copy().sums);
     }
   }
   if (transfer.pages != 0 && transfer.sums == nullptr) {
@@ -238,11 +234,11 @@ void Demoter::write_changed(Demote& transfer) {
     return;
   }
   if (transfer.recalled) {
-    directory_.at(transfer.ref).slot_stale = false;  // Nothing was written into it.
+    directory_.cancel_write(transfer.ref);
     map_back(transfer);
     return;
   }
-  const Checksums& before = *directory_.at(transfer.ref).sums;
+  const Checksums& before = *directory_.at(transfer.ref).copy().sums;
   const std::uint32_t first = transfer.sums->first_unlike(before);
   Watching::note(directory_.at(transfer.ref).unwritten, first != before.count);
   if (first == before.count) {
@@ -250,11 +246,11 @@ void Demoter::write_changed(Demote& transfer) {
     written(transfer);
     return;
   }
-  if (block_slots_.is_shared(directory_.at(transfer.ref).slot_stamp) ||
-      directory_.at(transfer.ref).slot_pages != nullptr) {
+  if (block_slots_.is_shared(directory_.at(transfer.ref).copy().stamp) ||
+      directory_.at(transfer.ref).copy().pages != nullptr) {
     // A child of fork reads the slot as it is, or it may lack pages that have changed: all of the
     // extent goes to another.
-    copies_.give_up_slot(directory_.at(transfer.ref));
+    copies_.give_up_slot(transfer.ref);
     measure(transfer);
     return;
   }
@@ -280,7 +276,7 @@ void Demoter::write_done(Demote& transfer, const SlotCompletion& completion) {
   // The slot is whole nowhere; the bytes are in the frame. Another device, or another place of the
   // same one.
   const std::uint64_t slot_bytes = copies_.slot_bytes_of(transfer.ref);
-  copies_.give_up_slot(directory_.at(transfer.ref));
+  copies_.give_up_slot(transfer.ref);
   if (transfer.attempts++ < 2) {
     journal_.count(&Stats::io_retries);
     transfer.avoid |= std::uint64_t{1} << (completion.device % 64);
@@ -349,10 +345,7 @@ void Demoter::written(Demote& transfer) {
 
 // The slot has the bytes, and the extent their checksums.
 void Demoter::take_sums(Demote& transfer, std::uint64_t bytes) {
-  Extent& extent = directory_.at(transfer.ref);
-  extent.slot_stale = false;
-  Checksums::destroy(extent.sums);
-  extent.sums = transfer.sums.release();
+  directory_.finish_write(transfer.ref, std::move(transfer.sums));
   journal_.count(&Stats::demoted, bytes);
 }
 

@@ -16,14 +16,14 @@ void Demoter::write_changed(DemoteParts& transfer) {
     map_back(transfer);
     return;
   }
-  transfer.to_write = transfer.sums->unlike(*extent.sums) & transfer.pages;
+  transfer.to_write = transfer.sums->unlike(*extent.copy().sums) & transfer.pages;
   Watching::note(extent.unwritten, transfer.to_write != 0);
-  const bool lacks =
-      extent.slot_pages != nullptr && (transfer.to_write & ~extent.slot_pages->mask()) != 0;
+  const SlotPages* const pages = extent.copy().pages;
+  const bool lacks = pages != nullptr && (transfer.to_write & ~pages->mask()) != 0;
   if (transfer.to_write == 0) {
     carrier_.set_range(transfer, 0, 0);
     written(transfer);
-  } else if (lacks || block_slots_.is_shared(extent.slot_stamp)) {
+  } else if (lacks || block_slots_.is_shared(extent.copy().stamp)) {
     make_whole(transfer);  // It has no place for them, or a child of fork reads it as it is.
   } else {
     write_next(transfer);
@@ -36,7 +36,7 @@ void Demoter::write_next(DemoteParts& transfer) {
   const PageMask reach = pages_of(neighbours * kSmallestExtent) << first;
   const PageMask some = transfer.to_write & reach;
   transfer.to_write &= ~some;
-  directory_.at(transfer.ref).sums->doubt(some);
+  directory_.at(transfer.ref).copy().sums->doubt(some);
   carrier_.set_range(transfer, first * kSmallestExtent, count_from_lowest(some) * kSmallestExtent);
   advance(transfer, Stage::write);
   carrier_.queue_io(transfer);
@@ -71,7 +71,7 @@ void Demoter::read_missing(DemoteParts& transfer) {
 void Demoter::missing_came(DemoteParts& transfer) {
   const JobStep spread = carrier_.spreads(transfer);
   advance(transfer, Stage::copy);
-  transfer.job.sums = directory_.at(transfer.ref).sums;
+  transfer.job.sums = directory_.at(transfer.ref).copy().sums;
   carrier_.submit(transfer, spread | kVerify | kGather);
 }
 
@@ -111,13 +111,10 @@ void Demoter::find_slot(DemoteParts& transfer) {
 // The other slot has all of the extent: it takes the place of the one before. Pages that were
 // discarded are zeros in it.
 void Demoter::whole_written(DemoteParts& transfer) {
-  Extent& extent = directory_.at(transfer.ref);
-  copies_.give_up_slot(extent);
-  extent.slot = transfer.slot;
-  extent.slot_stamp = block_slots_.stamp();
-  extent.has_slot = true;
-  extent.slot_pages = transfer.slot_pages.release();
-  extent.zeros = 0;
+  copies_.give_up_slot(transfer.ref);
+  directory_.add_slot(transfer.ref, transfer.slot, block_slots_.stamp(),
+                      std::move(transfer.slot_pages));
+  directory_.at(transfer.ref).zeros = 0;
 }
 
 // A write of parts has failed, three times perhaps. The bytes are where they were.

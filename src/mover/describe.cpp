@@ -42,9 +42,9 @@ std::string Mover::describe() const {
         ++listed;
         text += fmt::format("  extent {} in space {}: {}{}{}{}{}{}, parts {:x}, holds {}\n", ref,
                             space, phase_name(bits.phase()), bits.dirty() ? " dirty" : "",
-                            bits.pinned() ? " pinned" : "", extent.has_slot ? " slot" : "",
-                            extent.stuck ? " stuck" : "", extent.prefetched ? " ahead" : "",
-                            extent.parts, extent.holds);
+                            bits.pinned() ? " pinned" : "",
+                            directory_.owns_slot(ref) ? " slot" : "", extent.stuck ? " stuck" : "",
+                            extent.prefetched ? " ahead" : "", extent.parts, extent.holds);
       }
     }
   }

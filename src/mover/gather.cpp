@@ -44,15 +44,17 @@ namespace {
 
 // The bytes of an adopted file at its first read are those that every later read must find, as in a
 // promote. The stepping thread computes this once for each block, in less time than the read took.
-void note_first_read(Checksums*& sums, const GatherRead& read, std::uint64_t extent_bytes,
+void note_first_read(const Directory& directory, ExtentRef ref, const GatherRead& read,
                      std::uint32_t block_bytes) {
-  if (sums == nullptr) {
-    sums = Checksums::make(extent_bytes, block_bytes);
-    if (sums == nullptr) {
+  if (directory.at(ref).copy().sums == nullptr) {
+    ChecksumsOwner unseen(Checksums::make(directory.bytes_of(ref), block_bytes));
+    if (unseen == nullptr) {
       return;  // No memory: it stays unseen.
     }
-    std::fill_n(sums->blocks, sums->count, Checksums::Hash{});
+    std::fill_n(unseen->blocks, unseen->count, Checksums::Hash{});
+    directory.set_checksums(ref, std::move(unseen));
   }
+  Checksums* const sums = directory.at(ref).copy().sums;
   const std::uint32_t first = read.offset / sums->block_bytes;
   for (std::uint32_t i = 0; i < read.length / sums->block_bytes; ++i) {
     Checksums::Hash& seen = sums->blocks[first + i];
@@ -93,10 +95,9 @@ void Gatherer::read_done(const SlotCompletion& completion) {
   } else {
     journal_.note_slot_bytes(*transfer.slot_tier, false, read.length);
     if (checksums_ && transfer.slot_tier == files_) {
-      note_first_read(directory_.at(transfer.ref).sums, read, directory_.bytes_of(transfer.ref),
-                      parts_.checksum_block(transfer.ref));
+      note_first_read(directory_, transfer.ref, read, parts_.checksum_block(transfer.ref));
     }
-    const Checksums* const sums = checksums_ ? directory_.at(transfer.ref).sums : nullptr;
+    const Checksums* const sums = checksums_ ? directory_.at(transfer.ref).copy().sums : nullptr;
     read.sum_bytes = sums != nullptr ? sums->block_bytes : 0;
     if (sums != nullptr) {
       std::copy_n(sums->blocks + read.offset / sums->block_bytes, read.length / sums->block_bytes,

@@ -36,11 +36,12 @@ GatherRead::Found GatherNeeds::look(ExtentRef ref, std::span<const GatherRead> r
   }
   if (directory_.readable(ref, kHost) || host == Phase::lost ||
       !directory_.slot_copy(ref).current() || extent.parts != 0 || extent.zeros != 0 ||
-      extent.slot_pages != nullptr) {
+      extent.copy().pages != nullptr) {
     return GatherRead::Found::elsewhere;
   }
-  const std::uint32_t block = extent.sums != nullptr && checksums_
-                                  ? extent.sums->block_bytes
+  const Checksums* const sums = extent.copy().sums;
+  const std::uint32_t block = sums != nullptr && checksums_
+                                  ? sums->block_bytes
                                   : static_cast<std::uint32_t>(kSmallestExtent);
   const bool whole = std::all_of(reads.begin(), reads.end(), [&](const GatherRead& read) {
     return (read.offset | read.length) % block == 0;
@@ -55,7 +56,7 @@ void GatherNeeds::compare_known(ExtentRef ref, std::span<GatherRead> reads) cons
   const bool stays =
       (extent.transfer == 0 || engine_.transfer_of(ref)->kind == Transfer::Kind::gather) &&
       !directory_.claimed(ref, kHost) && look(ref, reads) == GatherRead::Found::bytes;
-  const Checksums* const sums = stays && checksums_ ? extent.sums : nullptr;
+  const Checksums* const sums = stays && checksums_ ? extent.copy().sums : nullptr;
   for (GatherRead& read : reads) {
     const bool same = sums != nullptr && sums->block_bytes == read.length &&
                       sums->blocks[read.offset / read.length] == *read.sums;

@@ -44,26 +44,19 @@ bool Queries::hand_over(ExtentRef from, ExtentRef to) const {
   Extent& target = directory_.at(to);
   ExtentWord& source_word = directory_.word(kHost, from);
   ExtentWord& target_word = directory_.word(kHost, to);
-  if (!at_rest_below(from) || !at_rest_below(to) || target.has_slot ||
+  if (!at_rest_below(from) || !at_rest_below(to) || directory_.owns_slot(to) ||
       target_word.load().phase() != Phase::zero) {
     return false;
   }
-  if (!source.has_slot) {
+  if (!directory_.owns_slot(from)) {
     return source_word.load().phase() == Phase::zero;
   }
-  if (source.slot_stale) {
+  if (source.copy().partial()) {
     return false;
   }
   (void)source_word.book();
   (void)target_word.book();
-  target.slot = source.slot;
-  target.slot_stamp = source.slot_stamp;
-  target.has_slot = true;
-  source.has_slot = false;
-  SlotPages::destroy(target.slot_pages);
-  target.slot_pages = std::exchange(source.slot_pages, nullptr);
-  Checksums::destroy(target.sums);
-  target.sums = std::exchange(source.sums, nullptr);
+  directory_.move_slot(from, to);
   target.zeros = std::exchange(source.zeros, PageMask{0});
   target.part_size = source.part_size;
   target.bad_once = source.bad_once;

@@ -120,19 +120,21 @@ std::string Mover::check_invariants() {
       if (extent.holds != by.holds) {
         return fmt::format("extent {} has {} holds, {} found", ref, extent.holds, by.holds);
       }
-      if (extent.has_slot) {
-        slots.add(extent.slot.value, ref);
+      if (extent.copy().owned()) {
+        slots.add(extent.copy().slot.value, ref);
         slot_bytes += engine_.copies().slot_bytes_of(ref);
       }
-      const SlotPages* const pages = extent.slot_pages;
-      if (pages != nullptr && (!extent.has_slot || pages->stored == 0 || !pages->saves() ||
+      const SlotPages* const pages = extent.copy().pages;
+      if (pages != nullptr && (!extent.copy().owned() || pages->stored == 0 || !pages->saves() ||
                                pages->extent_bytes() != directory_.bytes_of(ref))) {
         return fmt::format("extent {}: {} slot with {} of {} pages", ref,
-                           extent.has_slot ? "a" : "no", pages->stored, pages->count);
+                           extent.copy().owned() ? "a" : "no", pages->stored, pages->count);
       }
-      if (extent.has_slot && engine_.copies().slot_bytes_of(ref) != block_->bytes_of(extent.slot)) {
+      if (extent.copy().owned() &&
+          engine_.copies().slot_bytes_of(ref) != block_->bytes_of(extent.copy().slot)) {
         return fmt::format("extent {}: a slot of {} bytes, for {}", ref,
-                           block_->bytes_of(extent.slot), engine_.copies().slot_bytes_of(ref));
+                           block_->bytes_of(extent.copy().slot),
+                           engine_.copies().slot_bytes_of(ref));
       }
       const Transfer* const transfer = engine_.transfer_of(ref);
       const auto* const promote = if_is<Promote>(transfer);
@@ -195,16 +197,14 @@ std::string Mover::check_invariants() {
       }
       const bool given_up =
           undone || (transfer != nullptr && transfer->kind == TransferKind::evict);
-      if (extent.parts != 0 && !given_up &&
-          (exclusive + shared > 0 || !extent.has_slot || extent.slot_stale ||
-           extent.sums == nullptr)) {
+      if (extent.parts != 0 && !given_up && (exclusive + shared > 0 || !directory_.in_slot(ref))) {
         return fmt::format("extent {} is in parts {:#x} and {}", ref, extent.parts,
                            exclusive + shared > 0 ? "whole" : "not whole in its slot");
       }
       if (extent.waiters != 0 && extent.transfer == 0) {
         return fmt::format("extent {} is waited for, and nothing is under way", ref);
       }
-      const bool in_slot_alone = exclusive + shared == 0 && extent.has_slot;
+      const bool in_slot_alone = exclusive + shared == 0 && extent.copy().owned();
       if (extent.zeros != 0 && !given_up &&
           (!in_slot_alone || (extent.zeros & extent.parts) != 0)) {
         return fmt::format("extent {}: pages {:#x} are zeros, and {:#x} in memory", ref,
@@ -227,7 +227,7 @@ std::string Mover::check_invariants() {
       if (directory_.mapped(ref) && in_memory && dirty == 0) {
         return fmt::format("extent {} is mapped and not dirty", ref);
       }
-      if (in_memory && dirty == 0 && extent.has_slot && extent.slot_stale && extent.transfer == 0) {
+      if (in_memory && dirty == 0 && extent.copy().partial() && extent.transfer == 0) {
         return fmt::format("extent {} is clean and its slot is stale", ref);
       }
     }
@@ -270,8 +270,8 @@ std::string Mover::check_invariants() {
 // Empty, or what an extent is that nothing was done with.
 std::string Mover::unused_extent(ExtentRef ref) {
   const Extent& extent = directory_.at(ref);
-  if (extent.has_slot || extent.sums != nullptr || extent.transfer != 0 || extent.waiters != 0 ||
-      extent.holds != 0 || extent.parts != 0) {
+  if (extent.copy().exists() || extent.transfer != 0 || extent.waiters != 0 || extent.holds != 0 ||
+      extent.parts != 0) {
     return "its entry is in use";
   }
   for (unsigned space = 0; space < directory_.spaces(); ++space) {

@@ -198,13 +198,8 @@ void Mover::abandon() {
     BufferRecord& record = residency_.buffers.at(index);
     const std::uint32_t extents = record.extents.load(std::memory_order_relaxed);
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
-    directory_.each_begun(first, first + extents, [&](ExtentRef ref) {
-      Extent& extent = directory_.at(ref);
-      Checksums::destroy(extent.sums);
-      extent.sums = nullptr;
-      SlotPages::destroy(extent.slot_pages);
-      extent.slot_pages = nullptr;
-    });
+    directory_.each_begun(first, first + extents,
+                          [&](ExtentRef ref) { directory_.drop_copy(ref); });
   }
   engine_.abandon();
 }

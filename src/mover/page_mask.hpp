@@ -26,7 +26,8 @@ inline unsigned count_from_lowest(PageMask pages) {
 
 /// Returns the pages of a partial extent that are zeros unless they are in memory.
 inline PageMask zero_pages(const Extent& extent) {
-  return extent.zeros | (extent.slot_pages != nullptr ? ~extent.slot_pages->mask() : PageMask{0});
+  const SlotPages* const pages = extent.copy().pages;
+  return extent.zeros | (pages != nullptr ? ~pages->mask() : PageMask{0});
 }
 
 }  // namespace tiermem

@@ -66,7 +66,7 @@ void Parts::start(ExtentRef ref, unsigned space, FrameId frame, Priority priorit
   transfer.topping_up = extent.parts != 0;
   transfer.reading = true;
   transfer.slot_tier = block_;
-  transfer.slot = extent.slot;
+  transfer.slot = extent.copy().slot;
   directory_.word(space, ref).set_phase(Phase::incoming);
   transfer.from = lowest(transfer.pages) * kSmallestExtent;
   transfer.length = count_from_lowest(transfer.pages) * kSmallestExtent;
@@ -92,7 +92,7 @@ void Parts::read(PromoteParts& transfer) {
 void Parts::land(PromoteParts& transfer) {
   const Extent& extent = directory_.at(transfer.ref);
   advance(transfer, Stage::land);
-  transfer.job.sums = extent.sums;
+  transfer.job.sums = extent.copy().sums;
   // The slot may have other bytes for pages of zeros.
   transfer.job.watched = !extent.writes && (extent.zeros & transfer.pages) == 0 &&
                          watching_.watches(transfer.ref, extent.unwritten);

@@ -100,14 +100,14 @@ void Promoter::go_on(Promote& transfer) {
 // The bytes are where they landed, or come from another space: check, copy, make them appear.
 void Promoter::land(Promote& transfer) {
   Memory& tier = *memories_[transfer.space].tier;
-  const Extent& extent = directory_.at(transfer.ref);
   JobStep steps = 0;
   if (transfer.reading) {
     steps |= carrier_.spreads(transfer);
-    if (extent.sums != nullptr && options_.checksums) {
-      transfer.job.sums = extent.sums;
-      const Checksums::Hash* const blocks = extent.sums->blocks;
-      const Checksums::Hash* const end = blocks + extent.sums->count;
+    if (Checksums* const sums = directory_.at(transfer.ref).copy().sums;
+        sums != nullptr && options_.checksums) {
+      transfer.job.sums = sums;
+      const Checksums::Hash* const blocks = sums->blocks;
+      const Checksums::Hash* const end = blocks + sums->count;
       const bool all_seen = std::find(blocks, end, Checksums::Hash{}) == end;
       steps |= all_seen ? kVerify : kVerify | kHash;  // A gather has seen some blocks of a file.
     } else if (transfer.slot_tier == files_ && options_.checksums) {
@@ -307,8 +307,7 @@ void Promoter::publish(Promote& transfer) {
   }
   dirty || transfer.written ? word.set_dirty() : word.clear_dirty();
   if (transfer.sums != nullptr) {
-    Checksums::destroy(extent.sums);
-    extent.sums = transfer.sums.release();
+    directory_.set_checksums(ref, std::move(transfer.sums));
   }
   extent.bad_once = false;
   extent.zeros = 0;

@@ -299,7 +299,7 @@ bool Room::drop_from_slots(std::uint64_t bytes) {
       directory_.each_begun(first, end, [&](ExtentRef ref) {
         const Extent& extent = directory_.at(ref);
         ExtentWord& host = directory_.word(kHost, ref);
-        if (freed >= bytes || !extent.has_slot || extent.parts != 0 || extent.transfer != 0 ||
+        if (freed >= bytes || !extent.copy().owned() || extent.parts != 0 || extent.transfer != 0 ||
             (extent.holds != 0) != awaited || host.load().phase() != Phase::none ||
             directory_.readable_elsewhere(ref, kHost) != kNoSpace) {
           return;

@@ -52,9 +52,9 @@ void Carrier::io_ended(Transfer& transfer, const SlotCompletion& completion) {
 // same bytes go through the staging, which shows whether the path was at fault.
 bool Carrier::goes_direct(Transfer& transfer) const {
   const bool hashes = options_.checksums && !directory_.has_flag(transfer.ref, kNoChecksum);
-  const bool verifies = transfer.reading && directory_.at(transfer.ref).sums != nullptr;
+  const bool verifies = transfer.reading && directory_.at(transfer.ref).copy().sums != nullptr;
   transfer.direct = options_.direct != nullptr && transfer.slot_tier == block_ &&
-                    transfer.pages == 0 && directory_.at(transfer.ref).slot_pages == nullptr &&
+                    transfer.pages == 0 && directory_.at(transfer.ref).copy().pages == nullptr &&
                     !hashes && !verifies && block_slots_.tries_direct(now_) &&
                     options_.direct->reaches(*memories_[transfer.space].tier, transfer.slot);
   return transfer.direct;
@@ -137,7 +137,7 @@ const SlotPages* Carrier::slot_pages_of(const Transfer& transfer) const {
   const auto* const parts = if_is<DemoteParts>(&transfer);
   return parts != nullptr && parts->whole_again && transfer.writes()
              ? parts->slot_pages.get()
-             : directory_.at(transfer.ref).slot_pages;
+             : directory_.at(transfer.ref).copy().pages;
 }
 
 void Carrier::set_range(Transfer& transfer, std::uint64_t from, std::uint64_t length) {
@@ -160,7 +160,7 @@ JobStep Carrier::spreads(Transfer& transfer) const {
     return 0;
   }
   Job& job = transfer.job;
-  job.slot_pages = directory_.at(transfer.ref).slot_pages;
+  job.slot_pages = directory_.at(transfer.ref).copy().pages;
   job.spread_first = static_cast<std::uint32_t>(transfer.from / job.slot_pages->page_bytes);
   job.spread_last =
       static_cast<std::uint32_t>((transfer.from + transfer.length) / job.slot_pages->page_bytes);

@@ -18,14 +18,12 @@ bool Demoter::measures(const Demote& transfer) const {
 // Finds out which pages a new slot must have. An extent keeps a slot that can be written in place.
 void Demoter::measure(Demote& transfer) {
   const ExtentRef ref = transfer.ref;
-  Extent& extent = directory_.at(ref);
-  const bool unknown = extent.slot_stale || extent.sums == nullptr;
-  if (extent.has_slot && unknown &&
-      (extent.slot_pages != nullptr || block_slots_.is_shared(extent.slot_stamp))) {
-    copies_.give_up_slot(
-        extent);  // The changed pages are not known: all of it goes to another slot.
+  const SlotCopy& copy = directory_.at(ref).copy();
+  if (copy.owned() && !directory_.in_slot(ref) &&
+      (copy.pages != nullptr || block_slots_.is_shared(copy.stamp))) {
+    copies_.give_up_slot(ref);  // The changed pages are not known: all of it goes to another slot.
   }
-  if (!extent.has_slot && measures(transfer)) {
+  if (!copy.owned() && measures(transfer)) {
     Memory& tier = *memories_[transfer.space].tier;
     std::byte* const data = transfer.withdrawn
                                 ? tier.space().landing(transfer.frame, nullptr)

@@ -1,5 +1,7 @@
-// Lookups in the directory that take more than a line.
+// Lookups in the directory that take more than a line, and the changes of slot copies.
 #include "residency/directory.hpp"
+
+#include <utility>
 
 namespace tiermem {
 
@@ -29,17 +31,81 @@ std::byte* Directory::address_in_window(ExtentRef ref, unsigned space) const {
 }
 
 SlotCopy Directory::slot_copy(ExtentRef ref) const {
-  using State = SlotCopy::State;
-  const Extent& extent = at(ref);
-  if (!has_slot_copy(ref)) {
-    return {};
+  SlotCopy copy = at(ref).copy_;
+  if (!copy.exists()) {
+    return SlotCopy{};
   }
-  if (extent.has_slot && extent.slot_stale) {
-    return {extent.slot, SlotCopy::Tier::block, State::partial};
+  if (copy.current() && dirty_in_memory(ref)) {
+    copy.state = SlotCopy::State::old;
   }
-  const State state = dirty_in_memory(ref) ? State::old : State::current;
-  return extent.has_slot ? SlotCopy{extent.slot, SlotCopy::Tier::block, state}
-                         : SlotCopy{slot_in_file(ref), SlotCopy::Tier::file, state};
+  return copy;
+}
+
+void Directory::add_slot(ExtentRef ref, SlotId slot, std::uint32_t stamp,
+                         SlotPagesOwner pages) const {
+  assert(slot.valid() && !owns_slot(ref));
+  const ChecksumsOwner of_file(take_copy(ref).sums);
+  SlotCopy& copy = at(ref).copy_;
+  copy.slot = slot;
+  copy.pages = pages.release();
+  copy.stamp = stamp;
+  copy.tier = SlotCopy::Tier::block;
+  copy.state = SlotCopy::State::partial;
+}
+
+void Directory::begin_write(ExtentRef ref) const {
+  assert(owns_slot(ref));
+  at(ref).copy_.state = SlotCopy::State::partial;
+}
+
+void Directory::cancel_write(ExtentRef ref) const {
+  assert(owns_slot(ref));
+  at(ref).copy_.state = SlotCopy::State::current;
+}
+
+void Directory::finish_write(ExtentRef ref, ChecksumsOwner sums) const {
+  if (owns_slot(ref)) {
+    at(ref).copy_.state = SlotCopy::State::current;
+    set_checksums(ref, std::move(sums));
+  }
+}
+
+void Directory::set_checksums(ExtentRef ref, ChecksumsOwner sums) const {
+  assert(has_slot_copy(ref));
+  const ChecksumsOwner before(std::exchange(at(ref).copy_.sums, sums.release()));
+}
+
+void Directory::drop_copy(ExtentRef ref) const {
+  const SlotCopy dropped = take_copy(ref);
+  Checksums::destroy(dropped.sums);
+  SlotPages::destroy(dropped.pages);
+  if (record_of(ref).adopted()) {
+    return_to_file(ref);
+  }
+}
+
+void Directory::move_slot(ExtentRef from, ExtentRef to) const {
+  assert(owns_slot(from) && !owns_slot(to));
+  const ChecksumsOwner of_file(take_copy(to).sums);
+  at(to).copy_ = take_copy(from);
+  if (record_of(from).adopted()) {
+    return_to_file(from);
+  }
+}
+
+// The extent has no copy after this. The caller owns the records of the copy that is returned.
+SlotCopy Directory::take_copy(ExtentRef ref) const {
+  return std::exchange(at(ref).copy_, SlotCopy{});
+}
+
+// The copy of an adopted extent is its part of the file. A file's slots are numbered by the block.
+void Directory::return_to_file(ExtentRef ref) const {
+  SlotCopy& copy = at(ref).copy_;
+  assert(!copy.exists());
+  copy.slot = {record_of(ref).first_slot().value +
+               number_of(ref) * (bytes_of(ref) / kSmallestExtent)};
+  copy.tier = SlotCopy::Tier::file;
+  copy.state = SlotCopy::State::current;
 }
 
 bool Directory::dirty_in_memory(ExtentRef ref) const {

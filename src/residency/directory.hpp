@@ -1,6 +1,7 @@
 // The directory of copies: where each extent's bytes are. Every lookup that starts from an
-// ExtentRef is here: its entry, its words, its frames, its slot, and the record of its buffer. The
-// mover owns the directory and hands it to the parts that work for it. The stepping thread only.
+// ExtentRef is here: its entry, its words, its frames, its slot copy, and the record of its buffer.
+// So is every change of a slot copy. The mover owns the directory and hands it to the parts that
+// work for it. The stepping thread only.
 //
 // A directory is a handle: its constness says nothing about the extents, and copies of it refer to
 // the same extents.
@@ -10,7 +11,10 @@
 #include <cassert>
 #include <cstdint>
 
+#include "residency/checksum.hpp"
 #include "residency/residency.hpp"
+#include "residency/slot_copy.hpp"
+#include "residency/slot_pages.hpp"
 #include "tier/memory.hpp"
 
 namespace tiermem {
@@ -20,28 +24,6 @@ inline constexpr std::uint8_t kNoSpace = 0xff;
 inline std::uint64_t bytes_of_pages(PageMask pages) {
   return static_cast<std::uint64_t>(std::popcount(pages)) * kSmallestExtent;
 }
-
-/// The copy of an extent in a slot tier. An extent has at most one: the slot that it owns in the
-/// block tier, or else its part of the file that its buffer adopted. A private extent that was
-/// written owns a slot, and is no longer read from the file.
-struct SlotCopy {
-  enum class Tier : std::uint8_t { block, file };
-  enum class State : std::uint8_t {
-    none,     ///< There is no copy; `slot` is invalid.
-    current,  ///< The slot has the newest bytes.
-    old,      ///< A copy in memory is dirty: the slot has earlier bytes.
-    partial,  ///< A write into the slot has begun or failed.
-  };
-
-  SlotId slot{};
-  Tier tier = Tier::block;
-  State state = State::none;
-
-  bool in_file() const { return tier == Tier::file; }
-  bool exists() const { return state != State::none; }
-  bool current() const { return state == State::current; }
-  bool partial() const { return state == State::partial; }
-};
 
 class Directory {
  public:
@@ -57,9 +39,11 @@ class Directory {
   void begin(const Span& span, ExtentRef ref) const {
     begin(ref, Buffers::index_of(span.buffer), span.record->adopted());
   }
-  /// Begins an extent of the buffer record `buffer`.
+  /// Begins an extent of the buffer record `buffer`. An extent of an adopted file is in the file.
   void begin(ExtentRef ref, std::uint32_t buffer, bool adopted) const {
-    extents_->begin(ref, buffer, adopted);
+    if (extents_->begin(ref, buffer, adopted) && adopted) {
+      return_to_file(ref);
+    }
   }
   bool begun(ExtentRef ref) const { return extents_->begun(ref); }
   template <typename Visit>
@@ -131,25 +115,44 @@ class Directory {
     return window_at(ref, space) != nullptr && !word(space, ref).load().at_home();
   }
 
-  // ---- The slot
+  // ---- The slot copy: questions
 
   /// Returns whether the slot has all bytes of the extent, the newest or those of an earlier write.
   bool in_slot(ExtentRef ref) const {
-    const Extent& extent = at(ref);
-    return extent.has_slot && !extent.slot_stale && extent.sums != nullptr;
+    const SlotCopy& copy = at(ref).copy();
+    return copy.owned() && !copy.partial() && copy.sums != nullptr;
   }
-  /// Returns the extent's slot copy. That of an adopted file follows from the record of the buffer,
-  /// and costs no memory for the extent.
+  /// Returns the extent's slot copy, with the state that follows from the copies in memory.
   SlotCopy slot_copy(ExtentRef ref) const;
   /// Returns whether slot_copy(ref) exists. It does not look at the copies in memory.
-  bool has_slot_copy(ExtentRef ref) const { return at(ref).has_slot || record_of(ref).adopted(); }
+  bool has_slot_copy(ExtentRef ref) const { return at(ref).copy().exists(); }
+  bool owns_slot(ExtentRef ref) const { return at(ref).copy().owned(); }
+
+  // ---- The slot copy: all changes
+
+  /// The extent, which owns no slot, gets one in the block tier. The copy is partial until it is
+  /// written. `stamp`: see SharedSlots. `pages` may be null: the slot has room for all of them. An
+  /// adopted extent is no longer in its file.
+  void add_slot(ExtentRef ref, SlotId slot, std::uint32_t stamp, SlotPagesOwner pages) const;
+  /// A write into the slot begins: the copy is partial.
+  void begin_write(ExtentRef ref) const;
+  /// The write ends before it has changed the slot: the copy is what it was.
+  void cancel_write(ExtentRef ref) const;
+  /// The slot has the newest bytes, with these checksums. Does nothing for an extent of zeros,
+  /// which needs no slot.
+  void finish_write(ExtentRef ref, ChecksumsOwner sums) const;
+  /// Sets the checksums of the copy's bytes, which a read has found out.
+  void set_checksums(ExtentRef ref, ChecksumsOwner sums) const;
+  /// Drops the copy, with what was known of it. The caller frees the slot. An adopted extent is in
+  /// its file again.
+  void drop_copy(ExtentRef ref) const;
+  /// Moves the slot of `from`, and what is known of it, to `to`, which owns none.
+  void move_slot(ExtentRef from, ExtentRef to) const;
 
  private:
   bool dirty_in_memory(ExtentRef ref) const;
-  /// Returns where an extent of an adopted file is. A file's slots are numbered by the block.
-  SlotId slot_in_file(ExtentRef ref) const {
-    return {record_of(ref).first_slot().value + number_of(ref) * (bytes_of(ref) / kSmallestExtent)};
-  }
+  void return_to_file(ExtentRef ref) const;
+  SlotCopy take_copy(ExtentRef ref) const;
 
   Extents* extents_;
   Buffers* buffers_;

@@ -22,8 +22,8 @@
 #include "policy/part_size.hpp"
 #include "policy/watching.hpp"
 #include "residency/extent_state.hpp"
+#include "residency/slot_copy.hpp"
 #include "tier/frame.hpp"
-#include "tier/slot_tier.hpp"
 
 namespace tiermem {
 
@@ -35,21 +35,41 @@ inline constexpr unsigned kHost = 0;
 
 inline constexpr std::size_t kPage = 4096;
 
-struct Checksums;  // residency/checksum.hpp
-struct SlotPages;  // residency/slot_pages.hpp
-
 /// The directory entry of one extent; only the mover reads it. The newest bytes are: in every space
 /// with the phase shared or exclusive; in the slot copy iff it is current (Directory::slot_copy());
 /// nowhere iff the host's phase is `zero` or `lost`.
 struct Extent {
-  SlotId slot{0};             ///< Valid iff `has_slot`. All-zero is the state of an unused extent.
-  Checksums* sums = nullptr;  ///< Checksums of the bytes in the slot; owned. Null: none recorded.
-  SlotPages* slot_pages = nullptr;  ///< The pages that the slot has; owned. Null: all of them.
-  std::uint32_t buffer = 0;         ///< Index of the buffer's record.
-  std::uint32_t transfer = 0;       ///< Number + 1 of its only transfer in progress; 0: none.
-  std::uint32_t waiters = 0;        ///< Head + 1 of the list of needs that wait for this extent.
-  std::uint32_t holds = 0;  ///< Number of needs of granted requests: not a victim while above 0.
-  std::uint32_t slot_stamp = 0;  ///< Number of forks when the slot was allocated: SharedSlots.
+ private:
+  friend class Directory;
+  // The slot copy, embedded: an extent has at most one. The members after it use its tail padding.
+  // Only the directory changes it, by functions that say what has happened to the copy.
+  //
+  // With a second slot tier an extent may have a copy in each. The further copies then go into an
+  // array of SlotCopy for each further tier, indexed by ExtentRef, as words and frames are for each
+  // space. Unused parts of such an array cost no memory, and nothing is allocated that could fail.
+  // A list with an index to the next copy would need room here, which there is not.
+  [[no_unique_address]] SlotCopy copy_;
+
+ public:
+  /// Returns the slot copy as it is stored: `old` is never stored. Directory::slot_copy() also
+  /// looks at the copies in memory.
+  const SlotCopy& copy() const { return copy_; }
+
+  /// For the host's phase `lost`: the device space that had the bytes.
+  std::uint8_t lost_with = kHost;
+  Watching::Memory unwritten = 0;
+  bool prefetched : 1 = false;  ///< Promoted by a prefetch and not acquired since.
+  /// Mapped: the last try to move it out of its window, or to complete it for another slot, failed.
+  bool stuck : 1 = false;
+  bool charged : 1 = false;  ///< In parts: a request has room for more of them.
+  bool writes : 1 = false;   ///< In parts: the last request for some of them was about to write.
+  /// A checksum did not match; it is read again before the bytes count as lost.
+  bool bad_once : 1 = false;
+  bool begun : 1 = false;      ///< Used in this life of its buffer: Extents::begin().
+  std::uint32_t buffer = 0;    ///< Index of the buffer's record.
+  std::uint32_t transfer = 0;  ///< Number + 1 of its only transfer in progress; 0: none.
+  std::uint32_t waiters = 0;   ///< Head + 1 of the list of needs that wait for this extent.
+  std::uint32_t holds = 0;     ///< Number of needs of granted requests: not a victim while above 0.
   /// A mapped extent in parts: these pages are in the window, and may differ from those in the
   /// slot, which has the others. The phase is `none`, or `incoming` while others arrive, or
   /// `outgoing`; there is a frame. 0: all pages are present or none, as the phase says.
@@ -58,21 +78,8 @@ struct Extent {
   /// them is in memory.
   PageMask zeros = 0;
   PartSize::Memory part_size;
-  Watching::Memory unwritten = 0;
-  /// For the host's phase `lost`: the device space that had the bytes.
-  std::uint8_t lost_with = kHost;
-  bool has_slot : 1 = false;
-  /// The slot's bytes are incomplete: a write into it has begun or failed.
-  bool slot_stale : 1 = false;
-  bool prefetched : 1 = false;  ///< Promoted by a prefetch and not acquired since.
-  /// Mapped: the last try to move it out of its window, or to complete it for another slot, failed.
-  bool stuck : 1 = false;
-  bool charged : 1 = false;  ///< In parts: a request has room for more of them.
-  bool writes : 1 = false;   ///< In parts: the last request for some of them was about to write.
-  /// A checksum did not match; it is read again before the bytes count as lost.
-  bool bad_once : 1 = false;
-  bool begun : 1 = false;  ///< Used in this life of its buffer: Extents::begin().
 };
+static_assert(sizeof(Extent) == 64);  // One cache line: a context has one for each begun extent.
 
 /// All extents of a context.
 class Extents {
@@ -136,10 +143,11 @@ class Extents {
   FrameId& frame(unsigned space, ExtentRef ref) noexcept { return (*frames_[space])[ref]; }
 
   bool begun(ExtentRef ref) const noexcept { return in_begun_group(ref) && at(ref).begun; }
-  /// Begins an extent of the buffer record `buffer` before its first use.
-  void begin(ExtentRef ref, std::uint32_t buffer, bool adopted) noexcept {
+  /// Begins an extent of the buffer record `buffer` before its first use. Returns false if it had
+  /// begun.
+  bool begin(ExtentRef ref, std::uint32_t buffer, bool adopted) noexcept {
     if (in_begun_group(ref) && at(ref).begun) [[likely]] {
-      return;
+      return false;
     }
     note_group(ref);
     Extent& extent = at(ref);
@@ -148,6 +156,7 @@ class Extents {
     if (!adopted) {  // Adopted bytes begin in the file, all others as zeros.
       word(kHost, ref).set_phase(Phase::zero);
     }
+    return true;
   }
   /// Calls `visit(ref)` for each extent of [first, end) that has begun. The cost is proportional to
   /// the number of groups of such extents, plus one comparison for each 4,096 others.

@@ -403,8 +403,9 @@ void Simulation::ask_to_leave(Pending& p) {
     const Extent& extent = residency_.extents.at(ref);
     // A later prefetch may have brought it in, and it may be written again.
     const ExtentBits bits = residency_.extents.word(kHost, ref).load();
-    const bool zeros = !extent.has_slot && (bits.phase() == Phase::zero || !bits.dirty());
-    const bool written = zeros || (extent.has_slot && (!extent.slot_stale || extent.transfer != 0));
+    const bool zeros = !extent.copy().owned() && (bits.phase() == Phase::zero || !bits.dirty());
+    const bool written =
+        zeros || (extent.copy().owned() && (!extent.copy().partial() || extent.transfer != 0));
     check(!p.request.status.ok() || written,
           fmt::format("extent {} was asked to leave, and was not written down", ref));
   }

@@ -33,10 +33,11 @@ void Simulation::fork() {
     for (std::uint64_t i = 0; i < extents; ++i) {
       const Extent& extent =
           residency_.extents.at(record->first.load() + static_cast<ExtentRef>(i));
-      if (extent.has_slot && !extent.slot_stale) {
-        child.slots.emplace_back(extent.slot, port_.peek(block_.device_of(extent.slot),
-                                                         block_.device_offset(extent.slot),
-                                                         block_.bytes_of(extent.slot)));
+      const SlotCopy& copy = extent.copy();
+      if (copy.owned() && !copy.partial()) {
+        child.slots.emplace_back(
+            copy.slot, port_.peek(block_.device_of(copy.slot), block_.device_offset(copy.slot),
+                                  block_.bytes_of(copy.slot)));
       }
     }
   }

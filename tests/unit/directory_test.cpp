@@ -1,11 +1,11 @@
-// The slot copy of an extent, as the directory answers it from the extent's entry and the buffer's
-// record.
+// The slot copy of an extent: what the directory answers, and how it changes.
 #include "residency/directory.hpp"
 
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cstdint>
+#include <utility>
 
 namespace tiermem {
 namespace {
@@ -29,15 +29,21 @@ class DirectoryTest : public ::testing::Test {
     directory.begin(ref, index, adopted);
     return ref;
   }
-  void give_slot(ExtentRef ref) {
-    directory.at(ref).slot = {9};
-    directory.at(ref).has_slot = true;
+  /// The extent owns a slot, with all of its bytes.
+  void give_slot(ExtentRef ref, SlotPages* pages = nullptr) {
+    directory.add_slot(ref, {9}, 5, SlotPagesOwner(pages));
+    directory.finish_write(ref, sums());
   }
+  static ChecksumsOwner sums() { return ChecksumsOwner(Checksums::make(kExtent, kSmallestExtent)); }
   /// The only copy in memory, written since.
   void make_dirty(ExtentRef ref, unsigned space) {
     directory.word(space, ref).set_phase(Phase::incoming);
     directory.word(space, ref).set_phase(Phase::exclusive);
     directory.word(space, ref).set_dirty();
+  }
+
+  void TearDown() override {
+    directory.each_begun(0, 64, [&](ExtentRef ref) { directory.drop_copy(ref); });
   }
 
   Residency residency{4, 64, 2};
@@ -81,9 +87,75 @@ TEST_F(DirectoryTest, write_into_the_slot_has_begun_then_the_slot_copy_is_partia
   give_slot(ref);
   make_dirty(ref, kHost);
   EXPECT_EQ(directory.slot_copy(ref).state, SlotCopy::State::old);
-  directory.at(ref).slot_stale = true;
+  directory.begin_write(ref);
   EXPECT_TRUE(directory.slot_copy(ref).partial());
   EXPECT_FALSE(directory.slot_copy(ref).current());
+  EXPECT_FALSE(directory.in_slot(ref));
+  directory.cancel_write(ref);
+  EXPECT_EQ(directory.slot_copy(ref).state, SlotCopy::State::old);
+  EXPECT_TRUE(directory.in_slot(ref));
+}
+
+TEST_F(DirectoryTest, slot_is_added_then_it_is_partial_until_it_is_written) {
+  const ExtentRef ref = extent(false);
+  directory.add_slot(ref, {9}, 5, nullptr);
+  EXPECT_TRUE(directory.owns_slot(ref));
+  EXPECT_TRUE(directory.slot_copy(ref).partial());
+  EXPECT_EQ(directory.slot_copy(ref).stamp, 5u);
+  ChecksumsOwner written = sums();
+  const Checksums* const recorded = written.get();
+  directory.finish_write(ref, std::move(written));
+  EXPECT_TRUE(directory.slot_copy(ref).current());
+  EXPECT_EQ(directory.at(ref).copy().sums, recorded);
+}
+
+TEST_F(DirectoryTest, extent_of_zeros_is_written_then_it_has_no_slot_copy) {
+  const ExtentRef ref = extent(false);
+  directory.finish_write(ref, sums());
+  EXPECT_FALSE(directory.has_slot_copy(ref));
+  EXPECT_EQ(directory.at(ref).copy().sums, nullptr);
+}
+
+TEST_F(DirectoryTest, adopted_extent_drops_its_slot_then_it_is_in_the_file_without_checksums) {
+  const ExtentRef ref = extent(true, 3);
+  directory.set_checksums(ref, sums());
+  give_slot(ref, SlotPages::make(kExtent));
+  directory.drop_copy(ref);
+  EXPECT_FALSE(directory.owns_slot(ref));
+  EXPECT_TRUE(directory.slot_copy(ref).in_file());
+  EXPECT_TRUE(directory.slot_copy(ref).current());
+  EXPECT_EQ(directory.slot_copy(ref).slot.value, kFirstOfFile.value + 6);
+  EXPECT_EQ(directory.at(ref).copy().sums, nullptr);
+  EXPECT_EQ(directory.at(ref).copy().pages, nullptr);
+}
+
+TEST_F(DirectoryTest, slot_moves_then_the_other_extent_has_its_records_too) {
+  const ExtentRef from = extent(false), to = extent(false);
+  give_slot(from, SlotPages::make(kExtent));
+  const SlotCopy before = directory.slot_copy(from);
+  directory.move_slot(from, to);
+  EXPECT_FALSE(directory.has_slot_copy(from));
+  const SlotCopy after = directory.slot_copy(to);
+  EXPECT_EQ(after.slot, before.slot);
+  EXPECT_EQ(after.sums, before.sums);
+  EXPECT_EQ(after.pages, before.pages);
+  EXPECT_EQ(after.stamp, before.stamp);
+  EXPECT_TRUE(after.current());
+}
+
+// The other members use the padding of the copy.
+TEST_F(DirectoryTest, slot_copy_changes_then_the_other_members_of_the_extent_stay) {
+  const ExtentRef ref = extent(true);
+  Extent& entry = directory.at(ref);
+  entry.lost_with = 2;
+  entry.unwritten = 7;
+  entry.stuck = entry.charged = true;
+  give_slot(ref);
+  directory.drop_copy(ref);
+  EXPECT_EQ(entry.lost_with, 2);
+  EXPECT_EQ(entry.unwritten, 7);
+  EXPECT_TRUE(entry.begun && entry.stuck && entry.charged);
+  EXPECT_FALSE(entry.prefetched || entry.writes || entry.bad_once);
 }
 
 }  // namespace

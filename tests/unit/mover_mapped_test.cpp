@@ -94,7 +94,7 @@ TEST(MoverMapped, called_back_while_it_is_hashed_nothing_is_written) {
   EXPECT_EQ(evict.code(), Code::ok);
   EXPECT_EQ(m.port.writes, writes);
   EXPECT_TRUE(m.port.requests.empty());
-  EXPECT_FALSE(m.extent(x).slot_stale);
+  EXPECT_FALSE(m.extent(x).copy().partial());
   EXPECT_EQ(page_value(m, x, 0), 0x22);
   EXPECT_EQ(page_value(m, x, 1), 0x11);
 }
@@ -112,7 +112,7 @@ TEST(MoverMapped, called_back_while_it_is_written_it_comes_back_when_that_has_en
   EXPECT_EQ(touch.code(), Code::ok);
   EXPECT_EQ(evict.code(), Code::ok);
   EXPECT_TRUE(m.resident(x));
-  EXPECT_FALSE(m.extent(x).slot_stale);
+  EXPECT_FALSE(m.extent(x).copy().partial());
   EXPECT_EQ(m.port.reads, 0u);
   EXPECT_EQ(page_value(m, x, 3), 0x11);
 }

@@ -43,12 +43,12 @@ TEST(MoverWrites, both_the_write_and_its_checksums_must_be_ready) {
     m.settle();
     EXPECT_FALSE(evict.done());
     EXPECT_TRUE(m.resident(x));
-    EXPECT_TRUE(m.extent(x).slot_stale);
+    EXPECT_TRUE(m.extent(x).copy().partial());
     hash_first ? m.port.end() : m.hands.run();
     m.settle();
     EXPECT_EQ(evict.code(), Code::ok);
     EXPECT_FALSE(m.resident(x));
-    EXPECT_FALSE(m.extent(x).slot_stale);
+    EXPECT_FALSE(m.extent(x).copy().partial());
     EXPECT_EQ(m.value(x), 0x11);
   }
 }
@@ -67,7 +67,7 @@ TEST(MoverWrites, only_the_blocks_that_have_changed_are_written_again) {
   ASSERT_EQ(m.port.requests.size(), 1u);
   EXPECT_EQ(m.port.requests[0].length, 2 * kSmallestExtent);
   EXPECT_EQ(m.port.requests[0].offset % M::kExtent, kSmallestExtent);
-  EXPECT_TRUE(m.extent(x).slot_stale);
+  EXPECT_TRUE(m.extent(x).copy().partial());
   m.end_all();
   EXPECT_EQ(evict.code(), Code::ok);
 
@@ -465,7 +465,7 @@ TEST(MoverWrites, counters_say_what_there_is) {
   EXPECT_EQ(stats.block_used, M::kExtent);
   EXPECT_EQ(stats.buffers, 2u);
   EXPECT_EQ(stats.extents, 3u);
-  EXPECT_TRUE(m.extent(x).has_slot);
+  EXPECT_TRUE(m.extent(x).copy().owned());
 }
 
 // ---- Droppable buffers
@@ -491,7 +491,7 @@ TEST(MoverWrites, droppable_bytes_leave_their_slots_before_a_request_is_refused)
   EXPECT_EQ(m.stats().dropped, M::kExtent);
   EXPECT_EQ(m.bits(dropped).phase(), Phase::lost);
   EXPECT_FALSE(m.resident(x));
-  EXPECT_TRUE(m.extent(x).has_slot);
+  EXPECT_TRUE(m.extent(x).copy().owned());
 }
 
 // ---- Children of fork
@@ -504,14 +504,14 @@ TEST(MoverWrites, what_a_child_of_fork_reads_is_not_written_until_it_has_ended) 
   ASSERT_TRUE(m.mover.rested());
   const std::uint32_t child = m.mover.parent_of_child();
   m.mover.rest(false);
-  const SlotId before = m.extent(x).slot;
+  const SlotId before = m.extent(x).copy().slot;
 
   m.write(x, 0x11);
   m.evict(x);
-  EXPECT_EQ(m.extent(x).slot, before) << "nothing has changed";
+  EXPECT_EQ(m.extent(x).copy().slot, before) << "nothing has changed";
   m.write(x, 0x22);
   m.evict(x);
-  EXPECT_FALSE(m.extent(x).slot == before);
+  EXPECT_FALSE(m.extent(x).copy().slot == before);
   EXPECT_EQ(m.block.books().in_use, 2 * M::kExtent);
   EXPECT_TRUE(m.mover.waits_for_child());
   EXPECT_EQ(m.value(x), 0x22);

@@ -133,8 +133,8 @@ TEST_F(TransferEngineTest, a_dirty_extent_is_written_before_its_frame_goes) {
   EXPECT_EQ(engine.freeing()[kHost], kExtent);
   end_all();
   EXPECT_EQ(bits(ref).phase(), Phase::none);
-  EXPECT_TRUE(extent(ref).has_slot);
-  EXPECT_FALSE(extent(ref).slot_stale);
+  EXPECT_TRUE(extent(ref).copy().owned());
+  EXPECT_FALSE(extent(ref).copy().partial());
   EXPECT_LT(host.books().in_use, used);
   EXPECT_EQ(memories[kHost].freeing, 0u);
   promote(ref);
@@ -182,7 +182,7 @@ TEST_F(TransferEngineTest, bytes_that_cannot_be_read_stay_in_their_slot) {
   extent(ref).waiters = kWaiter;
   end_all(EIO);
   EXPECT_EQ(bits(ref).phase(), Phase::none);
-  EXPECT_TRUE(extent(ref).has_slot);
+  EXPECT_TRUE(extent(ref).copy().owned());
   EXPECT_EQ(host.books().in_use, used);
   const std::span<const Ended> ended = engine.take_ended();
   ASSERT_EQ(ended.size(), 1u);

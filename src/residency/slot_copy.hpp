@@ -1,0 +1,46 @@
+// The copy of an extent in a slot tier: which slot it is, what is known of the slot's bytes, and
+// whether they are the newest. A value. The directory changes the copy that an extent has
+// (residency/directory.hpp). The stepping thread only.
+#pragma once
+
+#include <cstdint>
+
+#include "tier/slot_tier.hpp"
+
+namespace tiermem {
+
+struct Checksums;  // residency/checksum.hpp
+struct SlotPages;  // residency/slot_pages.hpp
+
+/// The copy of an extent in a slot tier. An extent has at most one: the slot that it owns in the
+/// block tier, or else its part of the file that its buffer adopted. A private extent that was
+/// written owns a slot, and is no longer read from the file.
+///
+///   state == none     =>  sums and pages are null, and the other members have no meaning
+///   pages != nullptr  =>  owned()
+struct SlotCopy {
+  /// The number of the slot tier.
+  enum class Tier : std::uint8_t { block, file };
+  enum class State : std::uint8_t {
+    none,     ///< There is no copy. All-zero is the state of an unused extent.
+    current,  ///< The slot has the newest bytes.
+    old,      ///< A copy in memory is dirty: the slot has earlier bytes.
+    partial,  ///< A write into the slot has begun or failed.
+  };
+
+  SlotId slot{};
+  Checksums* sums = nullptr;  ///< Checksums of the slot's bytes; the extent's. Null: none recorded.
+  SlotPages* pages = nullptr;  ///< The pages that the slot has; the extent's. Null: all of them.
+  std::uint32_t stamp = 0;     ///< Number of forks when the slot was allocated: SharedSlots.
+  Tier tier : 4 = Tier::block;
+  State state : 4 = State::none;
+
+  bool in_file() const { return tier == Tier::file; }
+  bool exists() const { return state != State::none; }
+  bool current() const { return state == State::current; }
+  bool partial() const { return state == State::partial; }
+  /// Returns whether the extent owns a slot in the block tier.
+  bool owned() const { return exists() && !in_file(); }
+};
+
+}  // namespace tiermem
