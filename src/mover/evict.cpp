@@ -7,26 +7,50 @@
 namespace tiermem {
 
 bool TransferEngine::start_evict(ExtentRef ref, unsigned space, Priority priority) {
-  Extent& extent = directory_.at(ref);
+  const Extent& extent = directory_.at(ref);
   const ExtentBits bits = directory_.word(space, ref).load();
   if (extent.transfer != 0 || extent.holds != 0 || !directory_.has_frame(ref, space) ||
       bits.pinned()) {
     return false;
   }
-  if (bits.dirty() && directory_.readable_elsewhere(ref, space) == kNoSpace) {
-    if (memories_[space].lost || !memories_[space].exit_backoff.over(carrier_.now())) {
-      return false;
+  Placement::Victim victim = as_victim(ref, space, bits);
+  victim.asked = priority == Priority::demand;
+  for (const Placement::Destination to : Placement::destinations(victim)) {
+    switch (to) {
+      case Placement::Destination::released:
+        // Dirty bytes may go only where another copy has them: a writer may come and go before this
+        // line.
+        return leave(ref, space, victim.elsewhere);
+      case Placement::Destination::host:
+        if (retreat(ref)) {
+          return true;
+        }
+        break;  // The host has no room.
+      case Placement::Destination::slot:
+        return start_demote(ref, space, true, priority);
+      case Placement::Destination::dropped:
+        return leave(ref, space, true);
     }
-    if (space != kHost && priority != Priority::demand && retreat(ref)) {
-      return true;
-    }
-    return directory_.droppable(ref) && !copies_.can_write(ref)
-               ? leave(ref, space, true)
-               : start_demote(ref, space, true, priority);
   }
-  // Dirty bytes may go only where another copy has them: a writer may come and go before the next
-  // line.
-  return leave(ref, space, directory_.readable_elsewhere(ref, space) != kNoSpace);
+  return false;
+}
+
+Placement::Victim TransferEngine::as_victim(ExtentRef ref, unsigned space, ExtentBits bits) const {
+  Placement::Victim victim;
+  victim.dirty = bits.dirty();
+  victim.elsewhere = directory_.readable_elsewhere(ref, space) != kNoSpace;
+  victim.on_device = space != kHost;
+  if (!victim.dirty) {
+    return victim;  // A slot has the bytes: the rest does not matter, and victims are many.
+  }
+  victim.droppable = directory_.droppable(ref);
+  victim.way_out = !memories_[space].lost && memories_[space].exit_backoff.over(carrier_.now());
+  victim.writable = copies_.can_write(ref);
+  if (victim.on_device) {
+    const FrameBooks host = memories_[kHost].tier->books();
+    victim.host_room = host.in_use + directory_.bytes_of(ref) <= host.budget;
+  }
+  return victim;
 }
 
 bool TransferEngine::leave(ExtentRef ref, unsigned space, bool even_dirty) {
@@ -81,17 +105,9 @@ void TransferEngine::evict_written(const Carrier::Next& next) {
   }
 }
 
-bool TransferEngine::may_retreat(ExtentRef ref, unsigned space) const {
-  if (space == kHost) {
-    return false;
-  }
-  const FrameBooks dram = memories_[kHost].tier->books();
-  return dram.in_use + directory_.bytes_of(ref) <= dram.budget;
-}
-
-// A device's victim goes to DRAM where that has room; else to the block tier by the staging, and
-// DRAM is asked to have room for the next. The step frees frames of DRAM ahead of need later: this
-// is the middle of a search for victims.
+// Copies a device's victim to DRAM. Returns false without room there. DRAM is then asked to have
+// room for the next one. The step frees frames of DRAM ahead of need later: this is the middle of a
+// search for victims.
 bool TransferEngine::retreat(ExtentRef ref) {
   const FrameId frame = memories_[kHost].take_frame(directory_.frame_request(ref, kHost));
   if (!frame.valid()) {

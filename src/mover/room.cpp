@@ -98,15 +98,12 @@ Recency::Candidate Room::candidate(ExtentRef ref, MemoryLedger& memory) {
   const bool awaited = ahead && extent.prefetched &&
                        memory.unused_prefetched <= memory.tier->books().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
-  const bool must_write =
-      bits.dirty() && (engine_.copies().can_write(ref) || !directory_.droppable(ref));
-  const bool can_leave = !must_write || directory_.readable_elsewhere(ref, space) != kNoSpace ||
-                         (!memory.lost && memory.exit_backoff.over(now_) &&
-                          (engine_.copies().can_write(ref) || engine_.may_retreat(ref, space)));
+  const Placement::Victim victim = engine_.as_victim(ref, space, bits);
   return {.movable = directory_.has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
-                     extent.holds == 0 && can_leave && !awaited && !engine_.is_stuck(ref),
+                     extent.holds == 0 && Placement::can_leave(victim) && !awaited &&
+                     !engine_.is_stuck(ref),
           .referenced = referenced,
-          .dirty = must_write,
+          .dirty = Placement::must_move(victim),
           .bytes = static_cast<std::uint32_t>(directory_.resident_bytes(ref))};
 }
 

@@ -30,6 +30,7 @@
 #include "mover/stock.hpp"
 #include "mover/stuck.hpp"
 #include "mover/transfer.hpp"
+#include "policy/placement.hpp"
 #include "residency/directory.hpp"
 #include "residency/residency.hpp"
 #include "tier/frame.hpp"
@@ -162,7 +163,9 @@ class TransferEngine {
   }
   /// The extent is leaving its window, and will be back.
   bool comes_back(ExtentRef ref) const { return carrier_.comes_back(ref); }
-  bool may_retreat(ExtentRef ref, unsigned space) const;
+  /// Returns the facts about this space's copy by which its destination is chosen. `bits`: the word
+  /// of the copy.
+  Placement::Victim as_victim(ExtentRef ref, unsigned space, ExtentBits bits) const;
   /// The last try of the extent to leave failed, and it is not tried again yet.
   bool is_stuck(ExtentRef ref) const { return stuck_.is_stuck(directory_.at(ref), carrier_.now()); }
   /// Extents that could not leave will be tried again, and the request may wait for that.

@@ -1,0 +1,107 @@
+// The destinations of victims, and the costs by which tiers are compared.
+#include "policy/placement.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace tiermem {
+namespace {
+
+using Destination = Placement::Destination;
+using Victim = Placement::Victim;
+
+std::vector<Destination> destinations(const Victim& victim,
+                                      const Placement::Costs& costs = Placement::Costs{}) {
+  const Placement::Destinations to = Placement::destinations(victim, costs);
+  return {to.begin(), to.end()};
+}
+
+using To = std::vector<Destination>;
+
+TEST(Placement, bytes_are_elsewhere_then_the_frame_is_released) {
+  EXPECT_EQ(destinations({}), To{Destination::released}) << "a slot has them";
+  EXPECT_EQ(destinations({.dirty = true, .elsewhere = true}), To{Destination::released});
+  EXPECT_EQ(destinations({.way_out = false}), To{Destination::released});
+}
+
+TEST(Placement, host_has_the_only_copy_then_a_slot_receives_it) {
+  EXPECT_EQ(destinations({.dirty = true, .writable = true}), To{Destination::slot});
+  EXPECT_EQ(destinations({.dirty = true, .droppable = true, .writable = true}),
+            To{Destination::slot});
+}
+
+TEST(Placement, no_slot_tier_takes_the_only_copy_then_it_stays_unless_it_is_droppable) {
+  EXPECT_EQ(destinations({.dirty = true}), To{});
+  EXPECT_EQ(destinations({.dirty = true, .droppable = true}), To{Destination::dropped});
+}
+
+TEST(Placement, device_has_the_only_copy_then_the_host_comes_before_a_slot) {
+  const To host_first{Destination::host, Destination::slot};
+  EXPECT_EQ(destinations({.dirty = true, .on_device = true, .writable = true}), host_first);
+  EXPECT_EQ(destinations({.dirty = true, .on_device = true}), To{Destination::host});
+  const To or_dropped{Destination::host, Destination::dropped};
+  EXPECT_EQ(destinations({.dirty = true, .droppable = true, .on_device = true}), or_dropped);
+}
+
+TEST(Placement, request_asks_for_a_write_then_the_host_is_no_destination) {
+  EXPECT_EQ(destinations({.dirty = true, .on_device = true, .writable = true, .asked = true}),
+            To{Destination::slot});
+}
+
+TEST(Placement, slot_is_cheaper_than_the_host_then_it_comes_first) {
+  const Victim victim{.dirty = true, .on_device = true, .writable = true};
+  const Placement::Costs costs{.host = {.ns = 20, .rank = 1}, .slot = {.ns = 10, .rank = 2}};
+  const To slot_first{Destination::slot, Destination::host};
+  EXPECT_EQ(destinations(victim, costs), slot_first);
+}
+
+TEST(Placement, droppable_bytes_have_another_destination_then_dropping_is_the_last) {
+  const Placement::Costs costs{.host = {.ns = 20, .rank = 1}, .slot = {.ns = 10, .rank = 2}};
+  const To dropped_last{Destination::host, Destination::dropped};
+  EXPECT_EQ(destinations({.dirty = true, .droppable = true, .on_device = true}, costs),
+            dropped_last);
+}
+
+Victim any_victim() {
+  Victim victim;
+  for (bool* fact : {&victim.dirty, &victim.elsewhere, &victim.droppable, &victim.on_device,
+                     &victim.way_out, &victim.writable, &victim.host_room, &victim.asked}) {
+    *fact = *rc::gen::arbitrary<bool>();
+  }
+  return victim;
+}
+
+RC_GTEST_PROP(Placement, only_copy_is_dropped_only_if_the_program_can_make_it_again, ()) {
+  const Victim victim = any_victim();
+  for (const Destination to : destinations(victim)) {
+    RC_ASSERT(to != Destination::dropped || (victim.droppable && !victim.writable));
+    RC_ASSERT(to != Destination::released || !victim.only_copy());
+    RC_ASSERT(to != Destination::host || victim.on_device);
+  }
+}
+
+// A chosen victim that stays would be chosen again and again.
+RC_GTEST_PROP(Placement, extent_can_leave_and_its_way_is_open_then_it_has_a_destination, ()) {
+  Victim victim = any_victim();
+  victim.asked = false;
+  victim.host_room = victim.host_room && victim.on_device;
+  RC_PRE(victim.way_out && Placement::can_leave(victim));
+  RC_ASSERT(!destinations(victim).empty());
+}
+
+TEST(Cost, is_latency_and_bytes_by_rate_and_wear) {
+  EXPECT_EQ(cost_ns(1 << 20, {}), 0) << "nothing is measured";
+  EXPECT_EQ(cost_ns(2'000'000, {.bytes_per_s = 1'000'000'000, .latency_ns = 70'000}), 2'070'000);
+  EXPECT_EQ(cost_ns(1'000, {.bytes_per_s = 1'000'000'000, .wear_ns_per_byte = 0.5}), 1'500);
+}
+
+TEST(Cost, times_are_equal_then_the_lower_rank_is_cheaper) {
+  EXPECT_LT((Cost{.ns = 5, .rank = 1}), (Cost{.ns = 5, .rank = 2}));
+  EXPECT_LT((Cost{.ns = 4, .rank = 2}), (Cost{.ns = 5, .rank = 1}));
+}
+
+}  // namespace
+}  // namespace tiermem
