@@ -27,6 +27,7 @@
 #include "mover/never.hpp"
 #include "mover/slot_ledger.hpp"
 #include "mover/transfer.hpp"
+#include "policy/route.hpp"
 #include "residency/directory.hpp"
 #include "residency/residency.hpp"
 #include "tier/slot_tier.hpp"
@@ -148,8 +149,13 @@ class Carrier {
   }
   const SlotPages* slot_pages_of(const Transfer& transfer) const;
   JobStep spreads(Transfer& transfer) const;
-  /// Decides whether the bytes go between the slot and the device past the host.
-  bool goes_direct(Transfer& transfer) const;
+  /// Returns the facts about a transfer between a slot and a memory by which its way is chosen.
+  Route::Ends ends_of(const Transfer& transfer) const;
+  /// Returns a memory as an end of a transfer.
+  Route::End end_at(unsigned space) const {
+    return memories_[space].tier->space().host_addressable() ? Route::End::host
+                                                             : Route::End::device;
+  }
 
   // ---- Places in the bounce memory
 

@@ -101,14 +101,16 @@ void Demoter::seal(Demote& transfer) {
     (void)carrier_.start_copy(transfer,
                               transfer.space);  // Beside a writer: it is written down in vain.
   }
-  if (tier.space().host_addressable()) {
+  const Route::Way way = Route::way(carrier_.ends_of(transfer));
+  transfer.direct = way == Route::Way::direct;
+  if (way == Route::Way::straight) {
     transfer.job.data = transfer.withdrawn
                             ? tier.space().landing(transfer.frame, nullptr)
                             : directory_.address(transfer.ref).load(std::memory_order_relaxed);
     write_and_hash(transfer);
     return;
   }
-  if (carrier_.goes_direct(transfer)) {
+  if (way == Route::Way::direct) {
     advance(transfer, Stage::write);
     carrier_.queue_io(transfer);
     return;
@@ -122,7 +124,7 @@ void Demoter::seal(Demote& transfer) {
   transfer.job.other_tier = &tier;
   transfer.job.other = transfer.frame;
   advance(transfer, Stage::copy);
-  carrier_.submit(transfer, kLockPages | kCopyOut);
+  carrier_.submit(transfer, Route::stage());
 }
 
 void Demoter::write_and_hash(Demote& transfer) {
@@ -139,12 +141,12 @@ void Demoter::write_and_hash(Demote& transfer) {
                           "checksums: allocation of those of an extent failed; free memory"));
     return;
   }
-  const bool first_hash = transfer.rewrites && transfer.sums != nullptr;
-  advance(transfer, first_hash ? Stage::hash : Stage::write);
-  if (!first_hash) {
+  const Route::Hash hash = Route::hash(transfer.sums != nullptr, transfer.rewrites);
+  advance(transfer, hash == Route::Hash::first ? Stage::hash : Stage::write);
+  if (hash != Route::Hash::first) {
     carrier_.queue_io(transfer);
   }
-  if (transfer.sums != nullptr) {
+  if (hash != Route::Hash::no) {
     transfer.job.sums = transfer.sums.get();
     transfer.hashing = true;
     carrier_.submit(transfer, kHash);

@@ -39,15 +39,12 @@ void Promoter::start(ExtentRef ref, unsigned space, FrameId frame, Priority prio
   transfer.at_home = priority == Priority::room && has_home(ref, frame);
   word.set_phase(Phase::incoming);
   assert(space == kHost || directory_.word(kHost, ref).load().booked());
-  transfer.source = static_cast<std::uint8_t>(directory_.readable_elsewhere(ref, space));
-  if (transfer.discard) {
-    transfer.source = kNoSpace;
-    transfer.clear =
-        directory_.mapped(ref);  // A touch sees the frame before it is granted, or undone.
-  } else if (transfer.source == kNoSpace) {
+  const Source source = choose_source(transfer);
+  transfer.source = source.from == Source::From::memory ? source.space : kNoSpace;
+  transfer.reading = source.from == Source::From::slot;
+  transfer.clear = source.clears;
+  if (!transfer.discard && transfer.source == kNoSpace) {
     const SlotCopy copy = directory_.slot_copy(ref);
-    transfer.reading = copy.exists();
-    transfer.clear = !transfer.reading && !transfer.stock;  // The next owner clears it.
     transfer.slot_tier = copy.in_file() ? files_ : block_;
     transfer.slot = copy.slot;
     if (carrier_.slot_pages_of(transfer) != nullptr) {
@@ -68,10 +65,9 @@ void Promoter::note_retreat(ExtentRef ref) {
 void Promoter::go_on(Promote& transfer) {
   Memory& tier = *memories_[transfer.space].tier;
   if (transfer.stage == Stage::staging) {
-    const bool from_device = transfer.source != kNoSpace && transfer.source != kHost;
-    const bool by_staging =
-        transfer.reading ? !carrier_.goes_direct(transfer) : from_device && !by_peer(transfer);
-    if (by_staging && !tier.space().host_addressable() && !carrier_.take_staging(transfer)) {
+    transfer.way = choose_way(transfer);
+    transfer.direct = transfer.way == Route::Way::direct;
+    if (transfer.way == Route::Way::staging && !carrier_.take_staging(transfer)) {
       return;  // In the queue for it.
     }
     advance(transfer, Stage::prepare);
@@ -81,9 +77,9 @@ void Promoter::go_on(Promote& transfer) {
                             ? tier.space().landing(transfer.frame, window_of(transfer))
                         : transfer.staging ? bounce_.data(transfer.staging)
                                            : nullptr;
-    const JobStep steps =
-        (tier.needs_populate(transfer.frame) || transfer.clear ? kPopulate : JobStep{0}) |
-        (transfer.clear ? kClear : JobStep{0}) | (transfer.shows ? kShow : JobStep{0});
+    const JobStep steps = Route::prepare({.lacks_pages = tier.needs_populate(transfer.frame),
+                                          .clears = transfer.clear,
+                                          .shows = transfer.shows});
     advance(transfer, transfer.reading ? Stage::read : Stage::land);
     if (steps != 0) {
       carrier_.submit(transfer, steps);
@@ -100,24 +96,14 @@ void Promoter::go_on(Promote& transfer) {
 // The bytes are where they landed, or come from another space: check, copy, make them appear.
 void Promoter::land(Promote& transfer) {
   Memory& tier = *memories_[transfer.space].tier;
-  JobStep steps = 0;
+  Route::Arrival arrival{.from = source_end(transfer),
+                         .to = carrier_.end_at(transfer.space),
+                         .way = transfer.way,
+                         .in_window = window_of(transfer) != nullptr,
+                         .touchable = directory_.mapped(transfer.ref)};
   if (transfer.reading) {
-    steps |= carrier_.spreads(transfer);
-    if (Checksums* const sums = directory_.at(transfer.ref).copy().sums;
-        sums != nullptr && options_.checksums) {
-      transfer.job.sums = sums;
-      const Checksums::Hash* const blocks = sums->blocks;
-      const Checksums::Hash* const end = blocks + sums->count;
-      const bool all_seen = std::find(blocks, end, Checksums::Hash{}) == end;
-      steps |= all_seen ? kVerify : kVerify | kHash;  // A gather has seen some blocks of a file.
-    } else if (transfer.slot_tier == files_ && options_.checksums) {
-      // First read of an adopted file: what is seen now is what must be seen later.
-      transfer.sums.reset(
-          Checksums::make(directory_.bytes_of(transfer.ref), parts_.checksum_block(transfer.ref)));
-      transfer.job.sums = transfer.sums.get();
-      steps |= transfer.sums != nullptr ? kHash : JobStep{0};
-    }
-    steps |= tier.space().host_addressable() ? JobStep{0} : kLockPages | kCopyIn;
+    arrival.spreads = carrier_.spreads(transfer) != 0;
+    arrival.sums = sums_to_check(transfer);
   } else if (transfer.source != kNoSpace) {
     if (!carrier_.start_copy(transfer, transfer.source)) {
       await_writers(transfer);
@@ -127,37 +113,50 @@ void Promoter::land(Promote& transfer) {
       transfer.job.data =
           directory_.window_at(transfer.ref, transfer.space);  // Copied again, into the window.
     }
-    const bool peer = by_peer(transfer);
-    // A frame that goes to a window next is not locked, because it could not move.
-    steps |= peer ? kCopyPeer : window_of(transfer) != nullptr ? JobStep{0} : kLockPages;
     if (transfer.source != kHost) {
-      steps |= peer ? JobStep{0} : kCopyOut;
       transfer.job.other_tier = memories_[transfer.source].tier;
       transfer.job.other = directory_.frame(transfer.source, transfer.ref);
     } else {
       transfer.job.data = directory_.address(transfer.ref).load(std::memory_order_relaxed);
-      steps |= takes_source_home(transfer) ? kTakeHome : JobStep{0};
+      arrival.takes_home = takes_source_home(transfer);
     }
-    // Between devices that do not reach each other by the staging.
-    steps |= tier.space().host_addressable() || peer ? JobStep{0} : kCopyIn;
   }
+  arrival.is_mapped = transfer.mapped;
   transfer.job.host = transfer.staging                  ? bounce_.frame(transfer.staging)
                       : tier.space().host_addressable() ? transfer.frame
                       : transfer.source != kNoSpace     ? directory_.frame(kHost, transfer.ref)
                                                         : FrameId{};
-  if (window_of(transfer) != nullptr && !transfer.mapped) {
-    steps |= transfer.source == kNoSpace
-                 ? (directory_.mapped(transfer.ref) ? kRestore : kMap)
-                 : JobStep{0};  // A copied extent is mapped when the copy is known to be good.
-  }
   if (transfer.stage != Stage::land) {
     advance(transfer, Stage::land);
   }
+  const JobStep steps = Route::arrive(arrival);
   if (steps == 0) {
     landed(transfer);
     return;
   }
   carrier_.submit(transfer, steps);
+}
+
+// The job gets the checksums that it compares or records.
+Route::Sums Promoter::sums_to_check(Promote& transfer) {
+  if (!options_.checksums) {
+    return Route::Sums::none;
+  }
+  if (Checksums* const sums = directory_.at(transfer.ref).copy().sums) {
+    transfer.job.sums = sums;
+    const Checksums::Hash* const blocks = sums->blocks;
+    const Checksums::Hash* const end = blocks + sums->count;
+    const bool all_seen = std::find(blocks, end, Checksums::Hash{}) == end;
+    return all_seen ? Route::Sums::all : Route::Sums::some;  // A gather has seen some of a file.
+  }
+  if (transfer.slot_tier != files_) {
+    return Route::Sums::none;
+  }
+  // First read of an adopted file: what is seen now is what must be seen later.
+  transfer.sums.reset(
+      Checksums::make(directory_.bytes_of(transfer.ref), parts_.checksum_block(transfer.ref)));
+  transfer.job.sums = transfer.sums.get();
+  return transfer.sums != nullptr ? Route::Sums::record : Route::Sums::none;
 }
 
 void Promoter::landed(Promote& transfer) {

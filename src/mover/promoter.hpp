@@ -11,6 +11,8 @@
 #include "mover/request.hpp"
 #include "mover/stock.hpp"
 #include "mover/transfer.hpp"
+#include "policy/route.hpp"
+#include "policy/source.hpp"
 
 namespace tiermem {
 
@@ -57,6 +59,7 @@ class Promoter {
  private:
   // promoter.cpp
   void land(Promote& transfer);
+  Route::Sums sums_to_check(Promote& transfer);
   void landed(Promote& transfer);
   void publish(Promote& transfer);
   void give_place(const Promote& transfer);
@@ -71,7 +74,9 @@ class Promoter {
   }
 
   // sources.cpp: promotes from other spaces.
-  bool by_peer(const Promote& transfer) const;
+  Source choose_source(const Promote& transfer) const;
+  Route::End source_end(const Promote& transfer) const;
+  Route::Way choose_way(const Promote& transfer) const;
   bool has_home(ExtentRef ref, FrameId frame) const;
   bool takes_source_home(Promote& transfer);
   void source_taken_home(Promote& transfer);

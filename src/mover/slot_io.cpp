@@ -47,17 +47,19 @@ void Carrier::io_ended(Transfer& transfer, const SlotCompletion& completion) {
   journal_.count(&Stats::io_retries, completion.retries);
 }
 
-// Transfers between slots and the memory of devices past the host, if there is such a path and no
-// checksum to compute or compare. They go through the channel like all others. If one fails, the
-// same bytes go through the staging, which shows whether the path was at fault.
-bool Carrier::goes_direct(Transfer& transfer) const {
-  const bool hashes = options_.checksums && !directory_.has_flag(transfer.ref, kNoChecksum);
-  const bool verifies = transfer.reading && directory_.at(transfer.ref).copy().sums != nullptr;
-  transfer.direct = options_.direct != nullptr && transfer.slot_tier == block_ &&
-                    transfer.pages == 0 && directory_.at(transfer.ref).copy().pages == nullptr &&
-                    !hashes && !verifies && block_slots_.tries_direct(now_) &&
-                    options_.direct->reaches(*memories_[transfer.space].tier, transfer.slot);
-  return transfer.direct;
+// Direct transfers go through the channel like all others. If one fails, the same bytes go through
+// the staging, which shows whether the path was at fault.
+Route::Ends Carrier::ends_of(const Transfer& transfer) const {
+  const SlotCopy& copy = directory_.at(transfer.ref).copy();
+  const Route::End memory = end_at(transfer.space);
+  return {.from = transfer.reading ? Route::End::slot : memory,
+          .to = transfer.reading ? memory : Route::End::slot,
+          .slot_reaches = options_.direct != nullptr && transfer.slot_tier == block_ &&
+                          block_slots_.tries_direct(now_) &&
+                          options_.direct->reaches(*memories_[transfer.space].tier, transfer.slot),
+          .sums = (options_.checksums && !directory_.has_flag(transfer.ref, kNoChecksum)) ||
+                  (transfer.reading && copy.sums != nullptr),
+          .some_pages = transfer.pages != 0 || copy.pages != nullptr};
 }
 
 bool Carrier::direct_ended(Transfer& transfer) {

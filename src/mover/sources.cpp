@@ -1,15 +1,49 @@
 // Promotes from other spaces: the straight copy between devices, sources that leave their windows,
 // and sources that are written under the copy. The stepping thread only; never waits.
+#include <array>
 #include <utility>
 
 #include "mover/promoter.hpp"
 
 namespace tiermem {
 
-// From one device straight to another.
-bool Promoter::by_peer(const Promote& transfer) const {
-  return transfer.source != kNoSpace && transfer.source != kHost && !transfer.by_host &&
-         memories_[transfer.space].tier->reaches(*memories_[transfer.source].tier);
+// Chooses among the copies that have the newest bytes. Memories rank by their numbers, the host
+// first, and the slot is the last.
+Source Promoter::choose_source(const Promote& transfer) const {
+  std::array<Source::Copy, kMaxSpaces + 1> copies;
+  unsigned count = 0;
+  for (unsigned space = 0; space < directory_.spaces(); ++space) {
+    if (space != transfer.space && directory_.readable(transfer.ref, space)) {
+      copies[count++] = {.from = Source::From::memory,
+                         .space = static_cast<std::uint8_t>(space),
+                         .cost = {.rank = space}};
+    }
+  }
+  // A copy that is partial is read, too: its checksums tell.
+  if (const SlotCopy slot = directory_.slot_copy(transfer.ref);
+      slot.exists() && slot.state != SlotCopy::State::old) {
+    copies[count++] = {.from = Source::From::slot, .cost = {.rank = kMaxSpaces}};
+  }
+  return Source::choose({copies.data(), count}, {.overwritten = transfer.discard,
+                                                 .touchable = directory_.mapped(transfer.ref),
+                                                 .vacant = transfer.stock});
+}
+
+Route::End Promoter::source_end(const Promote& transfer) const {
+  return transfer.reading              ? Route::End::slot
+         : transfer.source != kNoSpace ? carrier_.end_at(transfer.source)
+                                       : Route::End::nothing;
+}
+
+Route::Way Promoter::choose_way(const Promote& transfer) const {
+  if (transfer.reading) {
+    return Route::way(carrier_.ends_of(transfer));
+  }
+  const bool reaches = transfer.source != kNoSpace && !transfer.by_host &&
+                       memories_[transfer.space].tier->reaches(*memories_[transfer.source].tier);
+  return Route::way({.from = source_end(transfer),
+                     .to = carrier_.end_at(transfer.space),
+                     .peer_reaches = reaches});
 }
 
 // Frames of which views show windows have, but where there is no other memory, addresses of their

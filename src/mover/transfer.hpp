@@ -16,6 +16,7 @@
 #include "mover/job.hpp"
 #include "mover/priority.hpp"
 #include "mover/stages.hpp"
+#include "policy/route.hpp"
 #include "residency/checksum.hpp"
 #include "residency/directory.hpp"
 #include "residency/slot_pages.hpp"
@@ -57,8 +58,8 @@ struct Transfer {
   Bounce::Place bounce;  ///< For pages that arrive, or for the whole extent.
   Staging::Place staging;
   std::uint64_t freeing =
-      0;  ///< Bytes that its end gives back, as counted in MemoryLedger::freeing.
-  ErrorInfo undo_error{};     ///< For the waiters of a transfer that was undone; ok: none.
+      0;                   ///< Bytes that its end gives back, as counted in MemoryLedger::freeing.
+  ErrorInfo undo_error{};  ///< For the waiters of a transfer that was undone; ok: none.
 
   // For its receipt.
   std::int64_t begun_ns = 0;
@@ -80,15 +81,16 @@ struct Promote : Transfer {
 
   std::uint8_t source = kNoSpace;  ///< The space of the copied bytes; kNoSpace: a slot, or nothing.
   Phase origin = Phase::none;      ///< The phase to go to if it fails.
-  bool clear = false;              ///< The extent was never written.
-  bool discard = false;            ///< Nothing comes, the caller overwrites all.
-  bool stock = false;              ///< For a spare buffer made ahead. The extent becomes vacant.
-  bool retreats = false;           ///< To the host: the source, a device's, is a victim.
-  bool mapped = false;             ///< The frame is in its window.
-  bool shows = false;              ///< To a device: it is wanted in its window there.
-  bool at_home = false;            ///< To the host: the frame stays out of its window.
-  bool takes_home = false;         ///< To a device: the source is on its way out of its window.
-  bool by_host = false;            ///< From one device to another: the straight copy was refused.
+  Route::Way way = Route::Way::straight;  ///< Chosen with the staging.
+  bool clear = false;                     ///< The frame is filled with zeros.
+  bool discard = false;                   ///< Nothing comes, the caller overwrites all.
+  bool stock = false;       ///< For a spare buffer made ahead. The extent becomes vacant.
+  bool retreats = false;    ///< To the host: the source, a device's, is a victim.
+  bool mapped = false;      ///< The frame is in its window.
+  bool shows = false;       ///< To a device: it is wanted in its window there.
+  bool at_home = false;     ///< To the host: the frame stays out of its window.
+  bool takes_home = false;  ///< To a device: the source is on its way out of its window.
+  bool by_host = false;     ///< From one device to another: the straight copy was refused.
   /// To a device: the copy's ordinal there, once it has begun. Streams that wait for it have views
   /// by now: the word is `incoming` and pinned.
   std::uint64_t arriving = 0;
