@@ -33,6 +33,7 @@ void Copies::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int
   if (dropped) {
     directory_.word(kHost, ref).set_phase(Phase::lost);
   }
+  note_in_slot(ref);
 }
 
 // After a copy has gone: the last one of several becomes exclusive, and an extent without any copy
@@ -127,6 +128,45 @@ bool Copies::gives_way(ExtentRef ref) const {
   return extent.copy().owned() && extent.transfer == 0 && extent.parts == 0 && !extent.charged &&
          !block_slots_.is_shared(extent.copy().stamp) && !directory_.droppable(ref) &&
          directory_.readable(ref, kHost);
+}
+
+void Copies::note_in_slot(ExtentRef ref) {
+  if (is_droppable_from_slot(ref)) {
+    (void)order_.add(ref);  // Without memory for a record it is never dropped.
+  }
+}
+
+bool Copies::is_droppable_from_slot(ExtentRef ref) const {
+  return directory_.droppable(ref) && directory_.owns_slot(ref) && directory_.at(ref).parts == 0 &&
+         directory_.word(kHost, ref).load().phase() == Phase::none &&
+         directory_.readable_elsewhere(ref, kHost) == kNoSpace;
+}
+
+// Extents of the order that have come back, or were freed, leave it here. Each joined it with an
+// evict, so the looks at them are paid for. Others with transfers and holds are few.
+std::uint64_t Copies::drop_from_slots(std::uint64_t bytes, bool awaited) {
+  std::uint64_t freed = 0;
+  for (ExtentRef ref = order_.first(); ref != kNoLink && freed < bytes;) {
+    const ExtentRef next = order_.after(ref);
+    const Extent& extent = directory_.at(ref);
+    const bool begun = directory_.begun(ref);
+    if (!begun || (extent.transfer == 0 && !is_droppable_from_slot(ref))) {
+      order_.remove(ref);
+    } else if (extent.transfer == 0 && (extent.holds != 0) == awaited && is_live(ref)) {
+      order_.remove(ref);
+      freed += slot_bytes_of(ref);
+      drop_slot(ref);
+      directory_.word(kHost, ref).set_phase(Phase::lost);
+      journal_.count(&Stats::dropped, directory_.bytes_of(ref));
+    }
+    ref = next;
+  }
+  return freed;
+}
+
+// The slots of a buffer that is being freed are about to be free.
+bool Copies::is_live(ExtentRef ref) const {
+  return (directory_.record_of(ref).generation.load(std::memory_order_acquire) & 1) != 0;
 }
 
 // It can be written down without another slot.

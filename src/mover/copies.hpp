@@ -13,6 +13,7 @@
 #include "mover/memory_ledger.hpp"
 #include "mover/slot_ledger.hpp"
 #include "mover/stuck.hpp"
+#include "policy/slot_order.hpp"
 #include "residency/directory.hpp"
 #include "residency/residency.hpp"
 
@@ -28,7 +29,9 @@ class Copies {
         journal_(journal),
         bounce_(bounce),
         block_slots_(block_slots),
-        stuck_(stuck) {}
+        stuck_(stuck) {
+    order_.set_most(residency.extents.capacity());
+  }
 
   void begin_step(std::int64_t now) { now_ = now; }
 
@@ -65,11 +68,21 @@ class Copies {
   bool can_write(ExtentRef ref) const {
     return block_slots_.can_write(now_, false) || block_slots_.can_write(now_, has_own_slot(ref));
   }
+  /// Drops `bytes` of droppable extents from slots that have their only copy, in the order in which
+  /// they left memory. `awaited`: those that a request waits for, or else the others. Returns the
+  /// bytes of the slots.
+  std::uint64_t drop_from_slots(std::uint64_t bytes, bool awaited);
+  /// The extent may have its only copy in its slot now. If it is droppable, it joins the order.
+  void note_in_slot(ExtentRef ref);
+  /// Returns whether drop_from_slots() may drop the extent, and does not know it.
+  bool not_in_order(ExtentRef ref) const { return is_droppable_from_slot(ref) && !order_.has(ref); }
   /// Returns the charge of the extent's slot.
   std::uint64_t slot_bytes_of(ExtentRef ref) const;
 
  private:
   bool gives_way(ExtentRef ref) const;
+  bool is_droppable_from_slot(ExtentRef ref) const;
+  bool is_live(ExtentRef ref) const;
   bool has_own_slot(ExtentRef ref) const;
 
   Residency& residency_;
@@ -79,6 +92,7 @@ class Copies {
   Bounce& bounce_;
   SlotLedger& block_slots_;
   Stuck& stuck_;
+  SlotOrder order_;  // Droppable extents with a slot in the block tier that left memory.
   std::int64_t now_ = 0;
   Map<std::uint32_t, std::uint32_t> losses_;  // By buffer.
 };

@@ -62,6 +62,7 @@ bool Queries::hand_over(ExtentRef from, ExtentRef to) const {
   target.bad_once = source.bad_once;
   source_word.set_phase(Phase::zero);
   target_word.set_phase(Phase::none);
+  engine_.copies().note_in_slot(to);
   return true;
 }
 

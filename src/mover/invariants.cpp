@@ -224,6 +224,10 @@ std::string Mover::check_invariants() {
         return fmt::format("extent {}: its bytes are nowhere (host phase {})", ref,
                            phase_name(host));
       }
+      if (live && extent.transfer == 0 && engine_.copies().not_in_order(ref)) {
+        return fmt::format("extent {} is droppable, and has no place in the order of its slot tier",
+                           ref);
+      }
       if (directory_.mapped(ref) && in_memory && dirty == 0) {
         return fmt::format("extent {} is mapped and not dirty", ref);
       }

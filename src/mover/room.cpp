@@ -283,35 +283,8 @@ bool Room::drop_from_slots(std::uint64_t bytes) {
       engine_.block_slots().last_error().code != Code::no_capacity) {
     return false;
   }
-  std::uint64_t freed = 0;
-  for (const bool awaited : {false, true}) {
-    for (std::uint32_t i = 0; i < residency_.buffers.used() && freed < bytes; ++i) {
-      const BufferRecord& record = residency_.buffers.at(i);
-      const bool live = (record.generation.load(std::memory_order_acquire) & 1) != 0;
-      if (!live || (record.flags.load(std::memory_order_relaxed) & kDroppable) == 0) {
-        continue;
-      }
-      const ExtentRef first = record.first.load(std::memory_order_relaxed);
-      const ExtentRef end = first + record.extents.load(std::memory_order_relaxed);
-      directory_.each_begun(first, end, [&](ExtentRef ref) {
-        const Extent& extent = directory_.at(ref);
-        ExtentWord& host = directory_.word(kHost, ref);
-        if (freed >= bytes || !extent.copy().owned() || extent.parts != 0 || extent.transfer != 0 ||
-            (extent.holds != 0) != awaited || host.load().phase() != Phase::none ||
-            directory_.readable_elsewhere(ref, kHost) != kNoSpace) {
-          return;
-        }
-        freed += engine_.copies().slot_bytes_of(ref);
-        engine_.copies().drop_slot(ref);
-        host.set_phase(Phase::lost);
-        journal_.count(&Stats::dropped, directory_.bytes_of(ref));
-      });
-    }
-    if (freed != 0) {
-      return true;
-    }
-  }
-  return false;
+  return engine_.copies().drop_from_slots(bytes, false) != 0 ||
+         engine_.copies().drop_from_slots(bytes, true) != 0;
 }
 
 // Without memory for its record in the policy an extent would never be a victim, so it must not

@@ -494,6 +494,19 @@ TEST(MoverWrites, droppable_bytes_leave_their_slots_before_a_request_is_refused)
   EXPECT_TRUE(m.extent(x).copy().owned());
 }
 
+TEST(MoverWrites, two_droppable_extents_are_in_slots_then_the_first_that_left_memory_is_dropped) {
+  M m({.frames = 1, .on_disk = 2});
+  const Handle first = m.cold(0x11, 1, kDroppable), second = m.cold(0x22, 1, kDroppable);
+  EXPECT_EQ(m.value(first), 0x11);
+  m.evict(first);  // Now it has left after the other one.
+  const Handle x = m.buffer(), y = m.buffer();
+  m.write(x, 0x33);
+  m.write(y, 0x44);
+  EXPECT_EQ(m.stats().dropped, M::kExtent);
+  EXPECT_EQ(m.bits(second).phase(), Phase::lost);
+  EXPECT_EQ(m.bits(first).phase(), Phase::none);
+}
+
 // ---- Children of fork
 
 TEST(MoverWrites, what_a_child_of_fork_reads_is_not_written_until_it_has_ended) {
