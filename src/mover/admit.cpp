@@ -12,36 +12,36 @@ namespace tiermem {
 void Desk::admit(Request& request) {
   request.admitted_ns = now_;
   request.state = Request::State::loading;
-  switch (request.want) {
-    case Want::info:
+  switch (request.kind) {
+    case RequestKind::info:
       queries_.fill_info(request);
       break;
-    case Want::stats:
+    case RequestKind::stats:
       queries_.fill_stats(*request.stats);
       if (request.receipts != nullptr) {
         journal_.copy_receipts(*request.receipts, request.value);
       }
       break;
-    case Want::where:
+    case RequestKind::where:
       if (!refuse_stale(request)) {
         queries_.describe_location(request);
       }
       break;
-    case Want::advise:
+    case RequestKind::advise:
       queries_.advise(request);
       break;
-    case Want::hand_over:
+    case RequestKind::move_slots:
       if (!refuse_stale(request)) {
-        queries_.hand_over(request, resting_);
+        queries_.move_slots(request, resting_);
       }
       break;
-    case Want::stock:
+    case RequestKind::stock:
       room_.make_stock(request.value, room_queue_.empty() ? request.index : 0, refuses_);
       break;
-    case Want::set_budget:
+    case RequestKind::set_budget:
       admit_budget(request);
       return;
-    case Want::drain:
+    case RequestKind::drain:
       admit_drain(request);
       return;
     default:
@@ -102,22 +102,22 @@ void Desk::admit_needs(Request& request) {
     return;
   }
   enlist(request);
-  if (request.want == Want::free) {
+  if (request.kind == RequestKind::free) {
     end_requests_for(request.index);
   }
-  if (request.want != Want::acquire && request.want != Want::prefetch &&
-      request.want != Want::gather) {
+  if (request.kind != RequestKind::acquire && request.kind != RequestKind::prefetch &&
+      request.kind != RequestKind::gather) {
     // The effects of such a request on an extent must not reach its next life. If a free made the
     // buffer a spare before this, its generation shows it.
     for (const Need& need : request.needs) {
-      (void)directory_.word(need.space, need.ref).book();
+      (void)directory_.word(need.space, need.ref).note_known_elsewhere();
     }
   }
   if (refuse_stale(request)) {
     complete(request, std::move(request.status));
     return;
   }
-  request.want == Want::acquire ? admit_acquire(request) : activate(request);
+  request.kind == RequestKind::acquire ? admit_acquire(request) : activate(request);
 }
 
 void Desk::admit_acquire(Request& request) {
@@ -152,7 +152,7 @@ bool Desk::find_records(Request& request) {
   } catch (const std::bad_alloc&) {
     return false;
   }
-  const bool brings = request.want == Want::acquire || request.want == Want::prefetch;
+  const bool brings = request.kind == RequestKind::acquire || request.kind == RequestKind::prefetch;
   return !brings || std::all_of(request.needs.begin(), request.needs.end(), [&](const Need& need) {
     return room_.find_record(kHost, need.ref) && room_.find_record(need.space, need.ref);
   });
@@ -205,15 +205,15 @@ void Desk::end_requests_for(std::uint32_t index) {
 
 // Touches are as many as there are threads, and frees give memory back.
 bool Desk::refuses(const Request& request) const {
-  const bool touch = request.want == Want::acquire && request.views == nullptr;
-  return refuses_ && request.want != Want::free && !touch;
+  const bool touch = request.kind == RequestKind::acquire && request.views == nullptr;
+  return refuses_ && request.kind != RequestKind::free && !touch;
 }
 
 void Desk::refuse(Request& request) {
-  if (request.want == Want::free) {
+  if (request.kind == RequestKind::free) {
     residency_.buffers.abandon(request.index);  // A later step tries again: what is freed is freed.
   }
-  if (request.want != Want::prefetch) {
+  if (request.kind != RequestKind::prefetch) {
     request.status = refusals_.no_records();
   }
   request.state = Request::State::done;

@@ -35,7 +35,7 @@ void Desk::arm_more(Request& request) {
 // Looks at one need and starts what it lacks. Counts it as pending unless it is ready.
 void Desk::arm(Request& request, std::uint32_t index) {
   Need& need = request.needs[index];
-  const bool comes = request.want == Want::acquire || request.want == Want::prefetch;
+  const bool comes = request.kind == RequestKind::acquire || request.kind == RequestKind::prefetch;
   if (resting_ && !(comes && needs_.ready(need))) {
     waiters_.wait_for_pins(request, index);  // Looked at again after the fork.
     return;
@@ -43,10 +43,10 @@ void Desk::arm(Request& request, std::uint32_t index) {
   Arm result = Arm::ready;
   if (comes) {
     result = arm_acquire(request, need);
-  } else if (request.want == Want::gather) {
+  } else if (request.kind == RequestKind::gather) {
     result = arm_gather(request, need);
-  } else if (request.want == Want::retreat) {
-    result = arm_retreat(request, need);
+  } else if (request.kind == RequestKind::release_memory) {
+    result = arm_release_memory(request, need);
     if (result == Arm::ready) {
       note_left(request, need);
     }
@@ -72,7 +72,7 @@ void Desk::note_touch(const Request& touch, ExtentRef ref) {
 }
 
 Desk::Arm Desk::arm_acquire(Request& request, Need& need) {
-  const bool prefetch = request.want == Want::prefetch;
+  const bool prefetch = request.kind == RequestKind::prefetch;
   const bool here = directory_.word(need.space, need.ref).load().view_readable();
   if (needs_.ready(need) || (prefetch && here && !need.shown)) {
     return Arm::ready;
@@ -94,7 +94,7 @@ Desk::Arm Desk::arm_acquire(Request& request, Need& need) {
   if (need.space != kHost) {
     // Two spaces will know of the bytes. This comes before the checks whether the buffer is spare:
     // a later free finds it booked.
-    (void)directory_.word(kHost, need.ref).book();
+    (void)directory_.word(kHost, need.ref).note_known_elsewhere();
   }
   const ExtentBits bits = directory_.word(need.space, need.ref).load();
   if (bits.readable()) {
@@ -182,7 +182,7 @@ Desk::Arm Desk::arm_acquire(Request& request, Need& need) {
 bool Desk::touches_end(ExtentRef ref) const {
   std::uint32_t touches = 0;
   for (const Request* request : active_) {
-    const bool touch = request->want == Want::acquire && request->views == nullptr &&
+    const bool touch = request->kind == RequestKind::acquire && request->views == nullptr &&
                        request->needs.size() == 1 && request->needs[0].ref == ref;
     touches += touch && request->needs[0].held && needs_.ready(request->needs[0]) ? 1 : 0;
   }
@@ -205,16 +205,16 @@ Desk::Arm Desk::arm_leave(Request& request, Need& need) {
   if (extent.transfer != 0) {
     return Arm::wait_transfer;
   }
-  const bool drop = request.want == Want::free || request.want == Want::discard;
+  const bool drop = request.kind == RequestKind::free || request.kind == RequestKind::discard;
   const Journal::ReasonScope leaving(journal_, drop ? Reason::given_up : Reason::asked);
   if (directory_.claimed(need.ref, kHost)) {
     return Arm::wait_pins;
   }
-  if (request.want == Want::discard && need.pages != 0) {
+  if (request.kind == RequestKind::discard && need.pages != 0) {
     return empty_pages(request, need);
   }
   if (directory_.word(kHost, need.ref).load().phase() == Phase::vacant) {
-    if (request.want == Want::discard || request.want == Want::clean ||
+    if (request.kind == RequestKind::discard || request.kind == RequestKind::clean ||
         engine_.leave(need.ref, kHost, false)) {
       return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
     }
@@ -228,7 +228,7 @@ Desk::Arm Desk::arm_leave(Request& request, Need& need) {
     if (extent.charged) {
       return Arm::wait_pins;  // More of it is about to come.
     }
-    if (request.want == Want::clean) {
+    if (request.kind == RequestKind::clean) {
       if (bits.dirty() && !need.tried &&
           engine_.start_demote(need.ref, space, false, Priority::background)) {
         need.tried = directory_.mapped(need.ref);  // Back in its window it counts as dirty again.
@@ -244,7 +244,7 @@ Desk::Arm Desk::arm_leave(Request& request, Need& need) {
       }
       continue;
     }
-    if (drop && request.want == Want::free) {
+    if (drop && request.kind == RequestKind::free) {
       return Arm::wait_pins;
     }
     if (!drop && need.tried) {
@@ -280,7 +280,7 @@ Desk::Arm Desk::arm_leave(Request& request, Need& need) {
     engine_.copies().drop_slot(need.ref);
     ExtentWord& host = directory_.word(kHost, need.ref);
     host.clear_dirty();
-    if (request.want == Want::discard && host.load().phase() != Phase::zero) {
+    if (request.kind == RequestKind::discard && host.load().phase() != Phase::zero) {
       host.set_phase(directory_.has_slot_copy(need.ref) ? Phase::none : Phase::zero);
     }
   }

@@ -30,7 +30,7 @@ void Bounce::attach(MemoryLedger& host, bool with_devices) {
     if (!frame.valid()) {
       return;
     }
-    staging_.add(frame, host.tier->space().landing(frame, nullptr));
+    staging_.add(frame, host.tier->space().bytes_at(frame, nullptr));
   }
 }
 
@@ -42,7 +42,7 @@ bool Bounce::any_ready() const {
 
 // A few hundredths of the memory, taken before it is full.
 std::uint64_t Bounce::areas_for_budget(std::uint64_t least) const {
-  const std::uint64_t budget = host_->tier->books().budget;
+  const std::uint64_t budget = host_->tier->usage().budget;
   return std::clamp(budget / options_.budget_per_area, least, kAreasMax);
 }
 
@@ -71,7 +71,7 @@ void Bounce::populate(Area& area) {
   area.job.frame = area.frame;
   area.populating = true;
   ++jobs_;
-  hands_.submit(&area.job);
+  workers_.submit(&area.job);
 }
 
 std::uint64_t Bounce::restore() {
@@ -92,7 +92,7 @@ bool Bounce::job_done(const Job& job, std::int64_t now) {
   --jobs_;
   area->populating = false;
   area->ready = job.status.ok();
-  area->data = job.tier->space().landing(area->frame, nullptr);
+  area->data = job.tier->space().bytes_at(area->frame, nullptr);
   freed_ = freed_ || area->ready;
   area->ready ? populate_backoff_.worked() : populate_backoff_.failed(now);
   return true;

@@ -46,8 +46,8 @@ class Bounce {
     Where place;
   };
 
-  Bounce(Hands& hands, const Options& options)
-      : hands_(hands), options_(options), staging_(options.staging_frame_bytes) {}
+  Bounce(Workers& workers, const Options& options)
+      : workers_(workers), options_(options), staging_(options.staging_frame_bytes) {}
   /// Before any other call. `with_devices`: takes the frames of the staging.
   void attach(MemoryLedger& host, bool with_devices);
 
@@ -152,7 +152,7 @@ class Bounce {
   void trim();
   Place find(unsigned pages) const;
 
-  Hands& hands_;
+  Workers& workers_;
   const Options options_;
   MemoryLedger* host_ = nullptr;
   Staging staging_;

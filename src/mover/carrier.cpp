@@ -10,7 +10,7 @@ namespace tiermem {
 
 Carrier::Carrier(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal,
                  Bounce& bounce, SlotLedger& block_slots, SlotTier* block, SlotTier* files,
-                 Hands& hands, const MoverOptions& options)
+                 Workers& workers, const MoverOptions& options)
     : residency_(residency),
       directory_(residency),
       memories_(memories),
@@ -19,7 +19,7 @@ Carrier::Carrier(Residency& residency, Deque<MemoryLedger>& memories, Journal& j
       block_slots_(block_slots),
       block_(block),
       files_(files),
-      hands_(hands),
+      workers_(workers),
       options_(options),
       block_channel_(block),
       files_channel_(files) {}
@@ -118,7 +118,7 @@ void Carrier::submit(Transfer& transfer, JobStep steps) {
   if (is_own_job(job)) {
     own_jobs_.push_back(&job);
   } else {
-    hands_.submit(&job);
+    workers_.submit(&job);
   }
 }
 
@@ -126,7 +126,7 @@ bool Carrier::is_own_job(const Job& job) const {
   // One short call moves up to four pages: inline for a single request, and on workers if many wait
   // (docs/decisions/own-jobs.md). Other calls may take long.
   constexpr JobStep kCalls = ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore |
-                               kInsert | kGather | kEmpty | kSpread | kMeasure);
+                               kInsert | kMergePages | kEmpty | kSpread | kMeasure);
   if ((job.steps & kRestore) != 0 && job.tier->has_locked_pages(job.frame)) {
     return false;
   }
@@ -134,7 +134,7 @@ bool Carrier::is_own_job(const Job& job) const {
     return true;
   }
   const bool moves = (job.steps & (kWithdraw | kRestore | kInsert | kEmpty)) != 0;
-  const unsigned most_moves = options_.hands_move && requests_ > 1 ? 0 : 6;
+  const unsigned most_moves = options_.workers_move && requests_ > 1 ? 0 : 6;
   return job.bytes <= options_.own_job_bytes && (job.steps & kCalls) == 0 &&
          (!moves || own_jobs_.size() < most_moves) &&
          ((job.steps & kWithdraw) == 0 || !job.tier->space().withdraws_slowly(job.frame)) &&

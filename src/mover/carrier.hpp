@@ -52,7 +52,7 @@ class Carrier {
 
   /// `block` and `files` may be null.
   Carrier(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Bounce& bounce,
-          SlotLedger& block_slots, SlotTier* block, SlotTier* files, Hands& hands,
+          SlotLedger& block_slots, SlotTier* block, SlotTier* files, Workers& workers,
           const MoverOptions& options);
 
   void begin_step(std::int64_t now) { now_ = now; }
@@ -205,7 +205,7 @@ class Carrier {
   SlotLedger& block_slots_;
   SlotTier* const block_;
   SlotTier* const files_;
-  Hands& hands_;
+  Workers& workers_;
   const MoverOptions& options_;
 
   std::int64_t now_ = 0;

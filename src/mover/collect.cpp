@@ -132,7 +132,7 @@ void Desk::serve_prefetch() {
                         !needs_.nothing_to_read(need);
     // Prefetched and unused extents take up to half of the memory. Further prefetches are dropped.
     const bool allowed =
-        memory.unused_prefetched + directory_.bytes_of(need.ref) <= memory.tier->books().budget / 2;
+        memory.unused_prefetched + directory_.bytes_of(need.ref) <= memory.tier->usage().budget / 2;
     if (wanted && allowed) {
       hold(need);  // Its resident pages must not make room for the others.
       if (need.has_room() && !room_.room_fits(need)) {

@@ -30,7 +30,7 @@ bool Demoter::start(ExtentRef ref, unsigned space, bool evict_after, Priority pr
   if (directory_.mapped(ref)) {
     return start_withdraw(ref, space, evict_after, priority);
   }
-  const ExtentBits bits = directory_.word(space, ref).book();
+  const ExtentBits bits = directory_.word(space, ref).note_known_elsewhere();
   if (!bits.readable() || bits.writers() != 0 ||
       !block_slots_.may_wear(directory_.bytes_of(ref), carrier_.now())) {
     return false;
@@ -105,7 +105,7 @@ void Demoter::seal(Demote& transfer) {
   transfer.direct = way == Route::Way::direct;
   if (way == Route::Way::straight) {
     transfer.job.data = transfer.withdrawn
-                            ? tier.space().landing(transfer.frame, nullptr)
+                            ? tier.space().bytes_at(transfer.frame, nullptr)
                             : directory_.address(transfer.ref).load(std::memory_order_relaxed);
     write_and_hash(transfer);
     return;
@@ -242,7 +242,7 @@ void Demoter::write_changed(Demote& transfer) {
   }
   const Checksums& before = *directory_.at(transfer.ref).copy().sums;
   const std::uint32_t first = transfer.sums->first_unlike(before);
-  Watching::note(directory_.at(transfer.ref).unwritten, first != before.count);
+  WriteTracking::note(directory_.at(transfer.ref).unwritten, first != before.count);
   if (first == before.count) {
     carrier_.set_range(transfer, 0, 0);
     written(transfer);

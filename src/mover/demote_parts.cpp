@@ -17,7 +17,7 @@ void Demoter::write_changed(DemoteParts& transfer) {
     return;
   }
   transfer.to_write = transfer.sums->unlike(*extent.copy().sums) & transfer.pages;
-  Watching::note(extent.unwritten, transfer.to_write != 0);
+  WriteTracking::note(extent.unwritten, transfer.to_write != 0);
   const SlotPages* const pages = extent.copy().pages;
   const bool lacks = pages != nullptr && (transfer.to_write & ~pages->mask()) != 0;
   if (transfer.to_write == 0) {
@@ -72,7 +72,7 @@ void Demoter::missing_came(DemoteParts& transfer) {
   const JobStep spread = carrier_.spreads(transfer);
   advance(transfer, Stage::copy);
   transfer.job.sums = directory_.at(transfer.ref).copy().sums;
-  carrier_.submit(transfer, spread | kVerify | kGather);
+  carrier_.submit(transfer, spread | kVerify | kMergePages);
 }
 
 // All of the extent is in its bounce area. Its checksums say which pages are zeros.

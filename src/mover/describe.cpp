@@ -7,11 +7,11 @@ namespace tiermem {
 std::string Mover::describe() const {
   std::string text = desk_.describe_queues();
   for (const MemoryLedger& memory : memories_) {
-    const FrameBooks books = memory.tier->books();
+    const FrameUsage usage = memory.tier->usage();
     text += fmt::format(
         "  space {}: budget {} in use {} cached {} freeing {} ahead {}{}{}, paused to {}, short to "
         "{}, {} remain\n",
-        memory.space, books.budget, books.in_use, books.cached, memory.freeing, memory.ahead,
+        memory.space, usage.budget, usage.in_use, usage.cached, memory.freeing, memory.ahead,
         memory.searching ? " searching" : "", memory.recency.exhausted() ? " exhausted" : "",
         memory.exit_backoff.until(), memory.short_until, memory.remains.size());
   }

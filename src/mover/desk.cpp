@@ -10,7 +10,7 @@ namespace tiermem {
 Desk::Desk(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal,
            ReadAhead& read_ahead, TransferEngine& engine, const Needs& needs,
            const GatherNeeds& gather_needs, Room& room, const Refusals& refusals, Queries& queries,
-           Hands& hands, unsigned prefetch_limit)
+           Workers& workers, unsigned prefetch_limit)
     : residency_(residency),
       directory_(residency),
       memories_(memories),
@@ -22,7 +22,7 @@ Desk::Desk(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal
       room_(room),
       refusals_(refusals),
       queries_(queries),
-      hands_(hands),
+      workers_(workers),
       prefetch_limit_(prefetch_limit),
       waiters_(directory_, engine) {}
 
@@ -72,7 +72,7 @@ void Desk::check_deadlines() {
 void Desk::deliver() {
   if (engine_.live() == 0 && engine_.housekeeping() == 0) {
     for (std::size_t i = 0; i < active_.size();) {
-      if (active_[i]->want == Want::drain) {
+      if (active_[i]->kind == RequestKind::drain) {
         complete(*active_[i], {});
       } else {
         ++i;
@@ -98,7 +98,7 @@ bool Desk::waits_for_room() const {
 void Desk::end_before_fork() {
   fail_each([](const Request& request) -> std::optional<Status> {
     // If a thread of the child touches that page, it will ask again.
-    return request.want == Want::acquire && request.views == nullptr
+    return request.kind == RequestKind::acquire && request.views == nullptr
                ? Status()
                : fail(Code::shut_down, "fork: asked before it, and answered in the parent only");
   });
@@ -106,7 +106,7 @@ void Desk::end_before_fork() {
 
 void Desk::abandon() {
   for (Request* request : active_) {
-    if (request->want == Want::free) {
+    if (request->kind == RequestKind::free) {
       request->on_done(*request);
     }
   }
@@ -161,7 +161,7 @@ std::string Desk::describe_requests() const {
   std::string text;
   for (const Request* request : active_) {
     text += fmt::format("  request want {} state {} armed {} of {} pending {}{}\n",
-                        static_cast<int>(request->want), static_cast<int>(request->state),
+                        static_cast<int>(request->kind), static_cast<int>(request->state),
                         request->armed, request->needs.size(), request->pending,
                         request == parking_ ? " parking" : "");
     for (const Need& need : request->needs) {

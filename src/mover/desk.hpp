@@ -3,7 +3,8 @@
 // all are met or its time is over. It starts transfers and takes room for needs. Neither the engine
 // nor room ever calls it: it looks at the ends of transfers as values, at one place of the step.
 //
-//   posted ─▶ room ─▶ loading ─▶ (giving ─▶) done      acquire waits in `room`; retreat in `giving`
+//   posted ─▶ room ─▶ loading ─▶ (giving ─▶) done      acquire waits in `room`; release_memory in
+//   `giving`
 //
 // The stepping thread only, except note_cancel(); never waits.
 //
@@ -42,7 +43,7 @@ class Desk {
  public:
   Desk(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, ReadAhead& read_ahead,
        TransferEngine& engine, const Needs& needs, const GatherNeeds& gather_needs, Room& room,
-       const Refusals& refusals, Queries& queries, Hands& hands, unsigned prefetch_limit);
+       const Refusals& refusals, Queries& queries, Workers& workers, unsigned prefetch_limit);
 
   /// [any] Some request's `cancel` was set: released here, acquired by check_deadlines.
   void note_cancel() { cancels_.store(true, std::memory_order_release); }
@@ -151,8 +152,8 @@ class Desk {
   void fail_each(Why&& why);
   void complete(Request& request, Status status);
 
-  // retreat.cpp: memory goes back to the drivers of devices.
-  Arm arm_retreat(Request& request, Need& need);
+  // release_memory.cpp: memory goes back to the drivers of devices.
+  Arm arm_release_memory(Request& request, Need& need);
   void note_left(Request& request, const Need& need);
   void begin_giving_back(Request& request);
   void give_back_for(Request& request);
@@ -172,7 +173,7 @@ class Desk {
   Room& room_;
   const Refusals& refusals_;
   Queries& queries_;
-  Hands& hands_;
+  Workers& workers_;
   const unsigned prefetch_limit_;
 
   std::atomic<bool> cancels_{false};  // Any thread.
@@ -205,7 +206,7 @@ void Desk::fail_each(Why&& why) {
     for (std::size_t i = 0; i < active_.size();) {
       Request& request = *active_[i];
       std::optional<Status> status =
-          request.want != Want::free ? why(request) : std::optional<Status>();
+          request.kind != RequestKind::free ? why(request) : std::optional<Status>();
       if (status.has_value()) {
         fail_request(request, std::move(*status));
         ended = true;

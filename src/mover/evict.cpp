@@ -22,7 +22,7 @@ bool TransferEngine::start_evict(ExtentRef ref, unsigned space, Priority priorit
         // line.
         return leave(ref, space, victim.elsewhere);
       case Placement::Destination::host:
-        if (retreat(ref)) {
+        if (spill(ref)) {
           return true;
         }
         break;  // The host has no room.
@@ -47,7 +47,7 @@ Placement::Victim TransferEngine::as_victim(ExtentRef ref, unsigned space, Exten
   victim.way_out = !memories_[space].lost && memories_[space].exit_backoff.over(carrier_.now());
   victim.writable = copies_.can_write(ref);
   if (victim.on_device) {
-    const FrameBooks host = memories_[kHost].tier->books();
+    const FrameUsage host = memories_[kHost].tier->usage();
     victim.host_room = host.in_use + directory_.bytes_of(ref) <= host.budget;
   }
   return victim;
@@ -108,22 +108,22 @@ void TransferEngine::evict_written(const Carrier::Next& next) {
 // Copies a device's victim to DRAM. Returns false without room there. DRAM is then asked to have
 // room for the next one. The step frees frames of DRAM ahead of need later: this is the middle of a
 // search for victims.
-bool TransferEngine::retreat(ExtentRef ref) {
+bool TransferEngine::spill(ExtentRef ref) {
   const FrameId frame = memories_[kHost].take_frame(directory_.frame_request(ref, kHost));
   if (!frame.valid()) {
     memories_[kHost].note_shortage(directory_.bytes_of(ref), options_.ahead_bytes_max);
-    memories_[kHost].begin_trim(directory_.bytes_of(ref), hands_);
+    memories_[kHost].begin_trim(directory_.bytes_of(ref), workers_);
     return false;
   }
   memories_[kHost].taken_for_victims = directory_.bytes_of(ref);
   promoter_.start(ref, kHost, frame, Priority::room, nullptr, false);
-  promoter_.note_retreat(ref);
+  promoter_.note_spill(ref);
   return true;
 }
 
 // The extent has its bytes in DRAM, or stays on the device because it was held again or written, or
 // because the copy failed.
-void TransferEngine::retreated(const Carrier::Next& next) {
+void TransferEngine::spilled(const Carrier::Next& next) {
   const Journal::ReasonScope leaving(journal_, next.reason);
   if (directory_.at(next.ref).holds != 0 || !directory_.readable(next.ref, kHost) ||
       !leave(next.ref, next.space, true)) {

@@ -112,13 +112,13 @@ void Gatherer::read_done(const SlotCompletion& completion) {
 
 void Gatherer::end(Gather& transfer) {
   const ExtentRef ref = transfer.ref;
-  residency_.unpin(HeldRun::of(transfer.into, 1, kHost, false));
+  residency_.unpin(PinnedRun::of(transfer.into, 1, kHost, false));
   carrier_.end(transfer);
   carrier_.extent_changed(ref, kHost);
 }
 
 void Gatherer::desert(const Request& request) {
-  if (request.want != Want::gather) {
+  if (request.kind != RequestKind::gather) {
     return;
   }
   for (const Need& need : request.needs) {

@@ -66,7 +66,7 @@ std::string Mover::check_invariants() {
   }
   Owners slots;
   std::uint64_t slot_bytes = 0;
-  for (const SharedSlots::Parked& parked : engine_.block_slots().shared().parked()) {
+  for (const SharedSlots::Kept& parked : engine_.block_slots().shared().kept()) {
     slots.add(parked.slot.value, kMovers);
     slot_bytes += block_->bytes_of(parked.slot);
   }
@@ -100,7 +100,7 @@ std::string Mover::check_invariants() {
     const bool live = (record.generation.load() & 1) != 0;
     const bool dying =
         std::any_of(desk_.active().begin(), desk_.active().end(), [&](const Request* request) {
-          return request->want == Want::free && request->index == index;
+          return request->kind == RequestKind::free && request->index == index;
         });
     const bool spare = !live && !dying && directory_.at(first).buffer == index &&
                        directory_.word(kHost, first).load().phase() != Phase::none;
@@ -237,9 +237,9 @@ std::string Mover::check_invariants() {
     }
   }
   if (block_ != nullptr && !engine_.block_slots().shared().any_inherited() &&
-      slot_bytes != block_->books().in_use) {
+      slot_bytes != block_->usage().in_use) {
     return fmt::format("slots of {} bytes are held, the tier charges {}", slot_bytes,
-                       block_->books().in_use);
+                       block_->usage().in_use);
   }
   if (const auto two = slots.clash()) {
     return fmt::format("{} and {} have the same slot", name_of(two->first), name_of(two->second));
@@ -249,13 +249,13 @@ std::string Mover::check_invariants() {
       return fmt::format("space {}: {} and {} have the same frame", space, name_of(two->first),
                          name_of(two->second));
     }
-    const FrameBooks books = memories_[space].tier->books();
-    if (held_bytes[space] > books.in_use) {
+    const FrameUsage usage = memories_[space].tier->usage();
+    if (held_bytes[space] > usage.in_use) {
       return fmt::format("space {}: frames of {} bytes are held, the tier gave out {}", space,
-                         held_bytes[space], books.in_use);
+                         held_bytes[space], usage.in_use);
     }
-    if (books.used() > books.budget && !room_.budget_changes() && !memories_[space].trimming) {
-      return fmt::format("space {}: {} bytes used, budget {}", space, books.used(), books.budget);
+    if (usage.used() > usage.budget && !room_.budget_changes() && !memories_[space].trimming) {
+      return fmt::format("space {}: {} bytes used, budget {}", space, usage.used(), usage.budget);
     }
     const std::uint64_t trim = memories_[space].trimming ? memories_[space].trim.bytes : 0;
     if (memories_[space].freeing != freeing[space] + trim) {

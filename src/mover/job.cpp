@@ -1,4 +1,4 @@
-// Running a job on a hand.
+// Running a job on a worker.
 #include "mover/job.hpp"
 
 #include <bit>
@@ -36,7 +36,7 @@ Status run_step(Job& job, JobStep step) {
     case kTakeHome:
       job.taken_home = job.host_tier->space().take_home(job.host, job.host_at).ok();
       if (job.taken_home) {
-        job.data = job.host_tier->space().landing(job.host, job.host_at);
+        job.data = job.host_tier->space().bytes_at(job.host, job.host_at);
       }
       return {};  // Where it is, it is copied from.
     case kLockPages:
@@ -62,7 +62,7 @@ Status run_step(Job& job, JobStep step) {
     case kInsert:
       job.mechanism = Mechanism::copy;
       return job.tier->space().insert(job.frame, job.at, job.data, job.pages, job.watched);
-    case kGather:
+    case kMergePages:
       for (std::uint64_t at = 0; at < job.bytes; at += kSmallestExtent) {
         if ((job.pages >> at / kSmallestExtent & 1) == 0) {
           std::memcpy(job.data + at, job.home + at, kSmallestExtent);
@@ -81,9 +81,9 @@ Status run_step(Job& job, JobStep step) {
 bool copy(Job& job, JobStep step) {
   job.begun = nullptr;
   if ((step == kCopyIn || step == kCopyPeer) && job.left == 0) {
-    job.begun = [](Ending& end, std::uint64_t ordinal) {
+    job.begun = [](Completion& end, std::uint64_t ordinal) {
       auto& its = static_cast<Job&>(end);
-      its.hands->copy_begun(its, ordinal);
+      its.workers->copy_begun(its, ordinal);
     };
   }
   switch (step) {
@@ -104,16 +104,16 @@ bool copy(Job& job, JobStep step) {
 
 }  // namespace
 
-void begin_job(Job& job, Hands* hands) {
+void begin_job(Job& job, Workers* workers) {
   job.status = {};
   job.checksum_bad = false;
   job.taken_home = false;
   job.locked = false;
   job.left = job.steps;
-  job.hands = hands;
-  job.ended = [](Ending& end) {
+  job.workers = workers;
+  job.ended = [](Completion& end) {
     auto& its = static_cast<Job&>(end);
-    its.hands->copied(its);
+    its.workers->copied(its);
   };
 }
 

@@ -1,6 +1,6 @@
-// The jobs of hands, as values: all work that can block or takes long. A hand takes a job, runs it,
-// and returns it. It knows frames and addresses, but no extents. A copy to or from opaque memory
-// continues without a hand; any free hand then runs the rest of the job.
+// The jobs of workers, as values: all work that can block or takes long. A worker takes a job, runs
+// it, and returns it. It knows frames and addresses, but no extents. A copy to or from opaque
+// memory continues without a worker; any free worker then runs the rest of the job.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@
 
 namespace tiermem {
 
-class Hands;
+class Workers;
 
-/// The Ending is that of the copy in progress.
-struct Job : Ending {
+/// The Completion is that of the copy in progress.
+struct Job : Completion {
   std::uint32_t transfer = 0;  ///< The owner; ~0 for the mover's housekeeping.
   std::uint32_t steps = 0;
   Memory* tier = nullptr;
@@ -46,7 +46,7 @@ struct Job : Ending {
   SlotId slot{};                 ///< kFetch, kStore: `bytes` of it, which is all.
   // Relaxed: the mutex of the completions orders `tell` (Workers::copy_begun). If `stop` is seen
   // late, some more bytes are hashed.
-  bool tell = false;  ///< Set atomically by the owner: wake it at Hands::copy_begun().
+  bool tell = false;  ///< Set atomically by the owner: wake it at Workers::copy_begun().
   bool stop = false;  ///< Set atomically by the owner: kHash ends early, and its sums are not used.
 
   // Set by run_job, like `status`.
@@ -57,8 +57,8 @@ struct Job : Ending {
   Mechanism mechanism = Mechanism::in_place;
 
   // Used by the code that runs the job.
-  JobStep left = 0;        ///< Steps that have not begun.
-  Hands* hands = nullptr;  ///< Notified when a copy ends.
+  JobStep left = 0;            ///< Steps that have not begun.
+  Workers* workers = nullptr;  ///< Notified when a copy ends.
 };
 
 /// Returns whether the job will still make the kernel allocate and clear pages.
@@ -67,9 +67,9 @@ inline bool brings_pages(const Job& job) {
 }
 
 /// Call it before run_job. Marks all steps as not begun.
-void begin_job(Job& job, Hands* hands);
+void begin_job(Job& job, Workers* workers);
 /// Runs the remaining steps. Returns false while a copy is in progress: the job must not be
-/// accessed until Hands::copied() is called. Then call run_job again.
+/// accessed until Workers::copied() is called. Then call run_job again.
 bool run_job(Job& job);
 
 /// A job that has ended, or a copy that has begun.
@@ -81,9 +81,9 @@ struct Done {
 };
 
 /// The seam: a worker pool in the runtime, virtual time in the simulator.
-class Hands {
+class Workers {
  public:
-  virtual ~Hands() = default;
+  virtual ~Workers() = default;
   virtual void submit(Job* job) = 0;  // Owner's thread. The job stays the owner's memory.
   virtual std::size_t reap(std::span<Done> done) = 0;  // Owner's thread.
   /// Any thread. A copy of the job has ended.

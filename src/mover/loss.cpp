@@ -29,7 +29,7 @@ void Desk::begin_loss(MemoryLedger& memory) {
   const Status why = memory.tier->loss();
   log_error("{}; extents that had their only copy there are lost; write them again", why.message());
   fail_each([&](const Request& request) -> std::optional<Status> {
-    if (request.want != Want::acquire || wants_lost(request) == nullptr) {
+    if (request.kind != RequestKind::acquire || wants_lost(request) == nullptr) {
       return {};
     }
     return Refusals::lost(memory);

@@ -59,7 +59,7 @@ struct MemoryLedger {
   /// Returns pages to the kernel: those of frames that are to have none, and, for want of `bytes`,
   /// those of free frames of other classes and those beyond a smaller budget. Other frames that are
   /// leaving do not count, because they may come to rest in the cache, too.
-  void begin_trim(std::uint64_t bytes, Hands& hands);
+  void begin_trim(std::uint64_t bytes, Workers& workers);
   /// Returns whether the job was the trim.
   bool job_done(const Job& job);
   /// Returns the bytes that the next trim will find in the cache: no victim must leave for them.
@@ -75,8 +75,8 @@ struct MemoryLedger {
   std::int64_t next(std::int64_t now) const;
 };
 
-inline void MemoryLedger::begin_trim(std::uint64_t bytes, Hands& hands) {
-  if (trimming || (bytes == 0 && tier->books().leaving == 0)) {
+inline void MemoryLedger::begin_trim(std::uint64_t bytes, Workers& workers) {
+  if (trimming || (bytes == 0 && tier->usage().leaving == 0)) {
     return;
   }
   const std::uint64_t trimmed = tier->begin_trim(bytes);
@@ -90,7 +90,7 @@ inline void MemoryLedger::begin_trim(std::uint64_t bytes, Hands& hands) {
   trim.steps = kTrim;
   trim.tier = tier;
   trim.bytes = trimmed;
-  hands.submit(&trim);
+  workers.submit(&trim);
 }
 
 inline bool MemoryLedger::job_done(const Job& job) {
@@ -104,26 +104,26 @@ inline bool MemoryLedger::job_done(const Job& job) {
 }
 
 inline std::uint64_t MemoryLedger::next_trim() const {
-  const std::uint64_t cached = tier->books().cached;
+  const std::uint64_t cached = tier->usage().cached;
   return cached - std::min(cached, trimming ? trim.bytes : 0);
 }
 
 // Four times as much, so that one wait in fifty allocations outweighs what Room::evict_ahead()
 // takes off.
 inline void MemoryLedger::note_shortage(std::uint64_t bytes, std::uint64_t most) {
-  ahead = std::min({most, tier->books().budget / 8, ahead + 4 * bytes});
+  ahead = std::min({most, tier->usage().budget / 8, ahead + 4 * bytes});
 }
 
 inline void MemoryLedger::shrink_to_actual(std::uint64_t bytes, const Status& why,
                                            std::int64_t now) {
   constexpr std::int64_t kRetryNs = 1'000'000'000;
-  const FrameBooks books = tier->books();
+  const FrameUsage usage = tier->usage();
   if (short_until == 0) {
-    whole_budget = books.budget;
+    whole_budget = usage.budget;
   }
   short_until = now + kRetryNs;
   shortage = why.info() != nullptr ? *why.info() : ErrorInfo{};
-  tier->set_budget(std::min(books.budget, books.used() - std::min(books.used(), bytes)));
+  tier->set_budget(std::min(usage.budget, usage.used() - std::min(usage.used(), bytes)));
 }
 
 inline void MemoryLedger::end_shortage(std::int64_t now) {
@@ -139,28 +139,28 @@ inline std::int64_t MemoryLedger::next(std::int64_t now) const {
 }
 
 inline FrameId MemoryLedger::take_frame(const FrameRequest& request) {
-  const std::uint64_t before = tier->books().in_use;
+  const std::uint64_t before = tier->usage().in_use;
   const FrameId frame = tier->acquire_frame(request);
   std::uint64_t& gap = gaps[size_class(request.bytes)];
   if (!frame.valid()) {
     gap = 0;
     return frame;
   }
-  const std::uint64_t charged = tier->books().in_use - before;
+  const std::uint64_t charged = tier->usage().in_use - before;
   gap = charged >= request.bytes ? gap + (charged - request.bytes)
                                  : gap - std::min(gap, request.bytes);
   return frame;
 }
 
 inline void MemoryLedger::give_frame(FrameId frame, std::uint64_t bytes) {
-  const std::uint64_t before = tier->books().in_use;
+  const std::uint64_t before = tier->usage().in_use;
   tier->return_frame(frame);
   returned += bytes;
-  const FrameBooks books = tier->books();
+  const FrameUsage usage = tier->usage();
   std::uint64_t& gap = gaps[size_class(bytes)];
-  if (books.in_use < before) {
-    gap -= std::min(gap, before - books.in_use - std::min(bytes, before - books.in_use));
-  } else if (books.used() <= books.budget) {
+  if (usage.in_use < before) {
+    gap -= std::min(gap, before - usage.in_use - std::min(bytes, before - usage.in_use));
+  } else if (usage.used() <= usage.budget) {
     gap += bytes;
   }
 }

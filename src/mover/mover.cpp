@@ -10,21 +10,21 @@
 namespace tiermem {
 
 Mover::Mover(Residency& residency, std::span<AddressSpace* const> spaces, SlotTier* block,
-             SlotTier* files, Hands& hands, const MoverOptions& options)
+             SlotTier* files, Workers& workers, const MoverOptions& options)
     : residency_(residency),
       directory_(residency),
       block_(block),
       journal_(directory_, memories_, block, files, options.receipts),
       stock_(residency),
-      engine_(residency, memories_, journal_, stock_, block, files, hands, options),
+      engine_(residency, memories_, journal_, stock_, block, files, workers, options),
       gather_needs_(directory_, engine_, options.checksums),
       needs_(residency, memories_, engine_, gather_needs_),
-      room_(residency, memories_, journal_, stock_, engine_, hands, options.ahead_bytes_max),
+      room_(residency, memories_, journal_, stock_, engine_, workers, options.ahead_bytes_max),
       refusals_(residency, memories_, engine_, needs_, room_, options.explain),
       queries_(residency, memories_, journal_, stock_, engine_, room_, refusals_, block, files),
       read_ahead_(directory_, options.scan_bytes),
       desk_(residency, memories_, journal_, read_ahead_, engine_, needs_, gather_needs_, room_,
-            refusals_, queries_, hands, options.prefetch_limit) {
+            refusals_, queries_, workers, options.prefetch_limit) {
   for (AddressSpace* space : spaces) {
     assert(space->memories().size() == 1);
     MemoryLedger& memory = memories_.emplace_back();
@@ -179,7 +179,7 @@ void Mover::admit_freed() {
   residency_.buffers.take_abandoned([&](std::uint32_t index) { stock_.give_up(index); });
   for (const std::uint32_t index : stock_.take_given_up()) {
     auto request = std::make_unique<Request>();
-    request->want = Want::free;
+    request->kind = RequestKind::free;
     request->index = index;
     request->on_done = [](Request& done) { delete &done; };
     desk_.admit(*request.release());

@@ -56,7 +56,7 @@ class Mover {
 
   /// `spaces[0]` is the host's. `block` and `files` may be null.
   Mover(Residency& residency, std::span<AddressSpace* const> spaces, SlotTier* block,
-        SlotTier* files, Hands& hands, const MoverOptions& options);
+        SlotTier* files, Workers& workers, const MoverOptions& options);
   ~Mover();
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
@@ -104,7 +104,7 @@ class Mover {
   /// A device space's bytes can come from a slot, and go there.
   bool has_staging() const { return engine_.bounce().has_staging(); }
   /// Slots wait for the end of a child.
-  bool waits_for_child() const { return !engine_.block_slots().shared().parked().empty(); }
+  bool waits_for_child() const { return !engine_.block_slots().shared().kept().empty(); }
 
   bool idle() const {
     return desk_.active().empty() && engine_.live() == 0 && engine_.housekeeping() == 0 &&

@@ -20,7 +20,7 @@ struct MoverOptions {
   /// and to be woken by it takes longer.
   std::uint64_t own_job_bytes = std::uint64_t{64} << 10;
   /// Workers run all jobs that move pages when several requests wait.
-  bool hands_move = false;
+  bool workers_move = false;
   std::uint64_t scan_bytes = 1 << 20;  ///< Max bytes read ahead of a scan of several threads.
   /// Logarithm of the number of pages that come with a touch before the mover knows the program.
   unsigned usual_part = 2;

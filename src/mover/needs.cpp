@@ -9,7 +9,7 @@
 namespace tiermem {
 
 void Needs::build(Request& request) const {
-  if (request.want == Want::free) {
+  if (request.kind == RequestKind::free) {
     const BufferRecord& record = residency_.buffers.at(request.index);
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
     const std::uint32_t count = record.extents.load(std::memory_order_relaxed);
@@ -20,15 +20,15 @@ void Needs::build(Request& request) const {
   if (stale_span(request) != nullptr) {
     return;  // Its extents may be another buffer's.
   }
-  if (request.want == Want::gather) {
+  if (request.kind == RequestKind::gather) {
     gather_needs_.build(request);
     return;
   }
   for (const Span& span : request.spans) {
     // An extent that has not begun has no bytes that could leave, and none that a prefetch brings;
     // unless they are in a file, or a touch would wait for its zeros.
-    const bool comes = request.want == Want::acquire ||
-                       (request.want == Want::prefetch &&
+    const bool comes = request.kind == RequestKind::acquire ||
+                       (request.kind == RequestKind::prefetch &&
                         (span.record->adopted() ||
                          (span.record->flags.load(std::memory_order_relaxed) & kMapped) != 0));
     for (std::uint32_t i = 0; comes && i < span.count; ++i) {
@@ -51,7 +51,7 @@ void Needs::build(Request& request) const {
       same.changes = same.changes || request.needs[i].changes;
       same.shown = same.shown || request.needs[i].shown;
       same.discard = same.discard && request.needs[i].discard;
-      const bool pages = request.want == Want::discard && request.needs[i].pages != 0;
+      const bool pages = request.kind == RequestKind::discard && request.needs[i].pages != 0;
       same.pages = pages && same.pages != 0 ? same.pages | request.needs[i].pages : 0;
     } else {
       request.needs[kept++] = request.needs[i];
@@ -63,7 +63,7 @@ void Needs::build(Request& request) const {
 void Needs::add_need(Request& request, const Span& span, std::uint32_t i) const {
   const bool whole = span.discards && span.whole(i);
   Need need{.ref = span.first + i, .space = span.space};
-  if (request.want == Want::discard && !whole) {
+  if (request.kind == RequestKind::discard && !whole) {
     need.pages = span.emptied(i) ? 0 : pages_discarded(span, i);
     if (need.pages == 0) {
       return;  // The edges keep their bytes.

@@ -95,7 +95,7 @@ void Parts::land(PromoteParts& transfer) {
   transfer.job.sums = extent.copy().sums;
   // The slot may have other bytes for pages of zeros.
   transfer.job.watched = !extent.writes && (extent.zeros & transfer.pages) == 0 &&
-                         watching_.watches(transfer.ref, extent.unwritten);
+                         write_tracking_.watches(transfer.ref, extent.unwritten);
   carrier_.submit(transfer, carrier_.spreads(transfer) | kVerify | kInsert);
 }
 

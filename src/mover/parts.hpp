@@ -14,7 +14,7 @@
 #include "mover/carrier.hpp"
 #include "mover/copies.hpp"
 #include "mover/transfer.hpp"
-#include "policy/watching.hpp"
+#include "policy/write_tracking.hpp"
 #include "residency/directory.hpp"
 
 namespace tiermem {
@@ -50,7 +50,7 @@ class Parts {
   /// The pages that a demand read brings, chosen by how much of earlier ones was used.
   PartSize& size() { return part_size_; }
   /// Which arrivals are watched for writes.
-  Watching& watching() { return watching_; }
+  WriteTracking& write_tracking() { return write_tracking_; }
 
   /// An extent is about to come: takes bounce areas before memory is full.
   void prepare_for(ExtentRef ref);
@@ -82,7 +82,7 @@ class Parts {
   SlotTier* const block_;
   const MoverOptions& options_;
   PartSize part_size_;
-  Watching watching_;
+  WriteTracking write_tracking_;
 };
 
 }  // namespace tiermem

@@ -7,7 +7,7 @@ namespace tiermem {
 
 std::unique_ptr<Request> prefetch_of(Residency& residency, const Access& access) try {
   auto request = std::make_unique<Request>();
-  request->want = Want::prefetch;
+  request->kind = RequestKind::prefetch;
   request->spans.resize(1);
   if (!residency.resolve(access, request->spans[0], "read-ahead").ok()) {
     return nullptr;

@@ -38,7 +38,7 @@ void Promoter::start(ExtentRef ref, unsigned space, FrameId frame, Priority prio
   transfer.shows = shows;
   transfer.at_home = priority == Priority::room && has_home(ref, frame);
   word.set_phase(Phase::incoming);
-  assert(space == kHost || directory_.word(kHost, ref).load().booked());
+  assert(space == kHost || directory_.word(kHost, ref).load().known_elsewhere());
   const Source source = choose_source(transfer);
   transfer.source = source.from == Source::From::memory ? source.space : kNoSpace;
   transfer.reading = source.from == Source::From::slot;
@@ -55,9 +55,9 @@ void Promoter::start(ExtentRef ref, unsigned space, FrameId frame, Priority prio
   go_on(transfer);
 }
 
-void Promoter::note_retreat(ExtentRef ref) {
+void Promoter::note_spill(ExtentRef ref) {
   Promote& transfer = as<Promote>(*carrier_.transfer_of(ref));
-  transfer.retreats = true;
+  transfer.spills = true;
   transfer.frees_in = transfer.source;
   carrier_.set_freeing(transfer, directory_.bytes_of(ref));
 }
@@ -74,7 +74,7 @@ void Promoter::go_on(Promote& transfer) {
   }
   if (transfer.stage == Stage::prepare) {
     transfer.job.data = tier.space().host_addressable()
-                            ? tier.space().landing(transfer.frame, window_of(transfer))
+                            ? tier.space().bytes_at(transfer.frame, window_of(transfer))
                         : transfer.staging ? bounce_.data(transfer.staging)
                                            : nullptr;
     const JobStep steps = Route::prepare({.lacks_pages = tier.needs_populate(transfer.frame),
@@ -245,8 +245,9 @@ void Promoter::give_place(const Promote& transfer) {
   if (transfer.space == kHost) {
     std::byte* const at = window_of(transfer);
     directory_.address(transfer.ref)
-        .store(at != nullptr ? at : memories_[kHost].tier->space().landing(transfer.frame, nullptr),
-               std::memory_order_relaxed);
+        .store(
+            at != nullptr ? at : memories_[kHost].tier->space().bytes_at(transfer.frame, nullptr),
+            std::memory_order_relaxed);
     if (transfer.at_home) {
       directory_.word(kHost, transfer.ref).set_at_home();
     }
@@ -295,7 +296,7 @@ void Promoter::publish(Promote& transfer) {
     phase = Phase::shared;
     dirty = source.load().dirty();
   }
-  if (transfer.retreats) {
+  if (transfer.spills) {
     memories_[transfer.source].exit_backoff.worked();
   }
   Extent& extent = directory_.at(ref);
@@ -369,7 +370,7 @@ void Promoter::failed(Promote& transfer, Status status) {
   transfer.outcome = Transfer::Outcome::failed;
   journal_.note_end(transfer);
   transfer.outcome = Transfer::Outcome::undone;
-  if (transfer.retreats) {
+  if (transfer.spills) {
     memories_[transfer.source].exit_backoff.failed(carrier_.now());
     block_slots_.note_error(status.info() != nullptr ? *status.info() : ErrorInfo{});
   }
@@ -383,7 +384,7 @@ void Promoter::undo(Promote& transfer, const Status* error) {
   }
   std::byte* at = window_of(transfer);
   const bool landed_in_window =
-      at != nullptr && memories_[transfer.space].tier->space().landing(transfer.frame, at) == at;
+      at != nullptr && memories_[transfer.space].tier->space().bytes_at(transfer.frame, at) == at;
   if (transfer.mapped || landed_in_window) {
     transfer.mapped = false;
     carrier_.drop_prefetch(transfer);
@@ -415,7 +416,7 @@ void Promoter::undone(Promote& transfer, Status error) {
 
 // The device's frame of a victim that came to the host is wanted.
 void Promoter::left_source(const Promote& transfer) {
-  if (transfer.retreats) {
+  if (transfer.spills) {
     carrier_.then({.what = Carrier::Next::What::leave_source,
                    .ref = transfer.ref,
                    .space = transfer.source,

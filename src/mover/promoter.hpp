@@ -27,7 +27,7 @@ class Promoter {
   void start(ExtentRef ref, unsigned space, FrameId frame, Priority priority, Request* discards_for,
              bool shows);
   /// The promote that has just begun takes a device's victim to the host.
-  void note_retreat(ExtentRef ref);
+  void note_spill(ExtentRef ref);
 
   // ---- Events of a promote
 

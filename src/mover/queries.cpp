@@ -23,7 +23,7 @@ void Queries::advise(Request& request) {
     };
     // Advice is for this life only: booked first, since a free that found it otherwise has changed
     // the generation.
-    each([&](ExtentRef ref) { (void)directory_.word(span.space, ref).book(); });
+    each([&](ExtentRef ref) { (void)directory_.word(span.space, ref).note_known_elsewhere(); });
     if (span.stale()) {
       continue;
     }
@@ -75,16 +75,16 @@ void Queries::fill_stats(Stats& stats) const {
   const auto add = [&stats](const TierStats& tier) { stats.tiers[stats.tier_count++] = tier; };
   for (unsigned space = kHost; space < memories_.size(); ++space) {
     const Memory& memory = *memories_[space].tier;
-    const FrameBooks books = memory.books();
+    const FrameUsage usage = memory.usage();
     const std::uint64_t pinned = refusals_.pinned_bytes(space);
     const TierStats& bytes = journal_.bytes_of(space);
-    add({memory.place(), books.budget, books.used(), pinned, bytes.bytes_in, bytes.bytes_out});
-    (space == kHost ? stats.dram_budget : stats.gpu_budget) += books.budget;
-    (space == kHost ? stats.dram_used : stats.gpu_used) += books.used();
+    add({memory.place(), usage.budget, usage.used(), pinned, bytes.bytes_in, bytes.bytes_out});
+    (space == kHost ? stats.dram_budget : stats.gpu_budget) += usage.budget;
+    (space == kHost ? stats.dram_used : stats.gpu_used) += usage.used();
     (space == kHost ? stats.dram_pinned : stats.gpu_pinned) += pinned;
   }
   if (block_ != nullptr) {
-    const SlotBooks slots = block_->books();
+    const SlotUsage slots = block_->usage();
     const TierStats& bytes = journal_.bytes_of(*block_);
     add({block_->place(), slots.budget, slots.in_use, 0, bytes.bytes_in, bytes.bytes_out});
     stats.block_budget = slots.budget;

@@ -41,11 +41,11 @@ class Queries {
   void fill_stats(Stats& stats) const;
   void describe_location(const Request& request) const;
   void advise(Request& request);
-  void hand_over(const Request& request, bool resting) const;
+  void move_slots(const Request& request, bool resting) const;
 
  private:
   bool at_rest_below(ExtentRef ref) const;
-  bool hand_over(ExtentRef from, ExtentRef to) const;
+  bool move_slots(ExtentRef from, ExtentRef to) const;
 
   Residency& residency_;
   const Directory directory_;

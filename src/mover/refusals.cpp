@@ -53,13 +53,13 @@ bool Refusals::any_pin() const {
 
 Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t needed) const {
   Memory& tier = *memories_[space].tier;
-  const FrameBooks books = tier.books();
+  const FrameUsage usage = tier.usage();
   ErrorInfo info;
   info.code = Code::no_capacity;
   info.tier = tier.place();
   info.needed = needed;
-  info.budget = books.budget;
-  info.used = books.in_use;
+  info.budget = usage.budget;
+  info.used = usage.in_use;
   info.pinned = pinned_bytes(space);
   if (request != nullptr && !request->spans.empty()) {
     info.buffer = request->spans.front().buffer;
@@ -84,7 +84,7 @@ Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t n
   set_text(info.setting, name);
   String said =
       text("no room for {} in {}: budget {}, used {}, pinned {}", human_bytes(needed), name,
-           human_bytes(books.budget), human_bytes(books.in_use), human_bytes(info.pinned));
+           human_bytes(usage.budget), human_bytes(usage.in_use), human_bytes(info.pinned));
   if (most > 0) {
     said += text(", most by '{}' for {:.1f} s", info.holder,
                  static_cast<double>(std::max<std::int64_t>(0, now_ - since)) / 1e9);
@@ -102,7 +102,7 @@ Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t n
     said += text("; {}", error.text);
     info.native = error.native;
   }
-  if (request != nullptr && request->last_look && books.in_use + needed <= books.budget) {
+  if (request != nullptr && request->last_look && usage.in_use + needed <= usage.budget) {
     said += text("; the budget has room, but the kernel refused memory for a frame: {}",
                  why_no_memory(needed, info.setting).data());
     info.native = ENOMEM;
@@ -122,7 +122,7 @@ std::uint64_t Refusals::pinned_bytes(unsigned space) const {
     const std::uint64_t extents = holder.space == space ? holder.extents : 0;
     pinned += extents << record.extent_shift.load(std::memory_order_relaxed);
   });
-  return std::min(pinned, memories_[space].tier->books().in_use);
+  return std::min(pinned, memories_[space].tier->usage().in_use);
 }
 
 Status Refusals::no_records() const {
@@ -148,7 +148,7 @@ std::array<char, 160> Refusals::why_no_memory(std::uint64_t bytes,
 }
 
 Status Refusals::late(const Request& request) const {
-  if (request.want == Want::set_budget) {
+  if (request.kind == RequestKind::set_budget) {
     return no_room(&request, room_.budget_space(), request.value);
   }
   if (request.short_of_room) {

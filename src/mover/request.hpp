@@ -15,17 +15,18 @@
 
 namespace tiermem {
 
-enum class Want : std::uint8_t {
-  acquire,    ///< Views of all spans.
-  gather,     ///< Blocks of the span's buffer, as `gather` lists them, without their extents.
-  prefetch,   ///< Makes the spans resident if there is room; never an error.
-  evict,      ///< Writes the bytes to slots and frees the frames.
-  clean,      ///< Writes the bytes to slots and keeps the frames.
-  retreat,    ///< Moves the spans off their devices, and returns as much memory to the drivers.
-  hand_over,  ///< Gives extents of the first span to the second, if they are only in slots.
-  discard,    ///< Extents that the span covers entirely read as zeros afterwards.
-  free,       ///< Frees everything of buffer `index` and retires its record.
-  stock,      ///< Makes up to `index` spare buffers of one extent of `value` bytes.
+enum class RequestKind : std::uint8_t {
+  acquire,         ///< Views of all spans.
+  gather,          ///< Blocks of the span's buffer, as `gather` lists them, without their extents.
+  prefetch,        ///< Makes the spans resident if there is room; never an error.
+  evict,           ///< Writes the bytes to slots and frees the frames.
+  clean,           ///< Writes the bytes to slots and keeps the frames.
+  release_memory,  ///< Moves the spans off their devices, and returns as much memory to the
+                   ///< drivers.
+  move_slots,      ///< Gives extents of the first span to the second, if they are only in slots.
+  discard,         ///< Extents that the span covers entirely read as zeros afterwards.
+  free,            ///< Frees everything of buffer `index` and retires its record.
+  stock,           ///< Makes up to `index` spare buffers of one extent of `value` bytes.
   advise,
   set_budget,
   info,
@@ -58,7 +59,7 @@ struct Request : InArena {
   static constexpr std::int64_t kForever = INT64_MAX;
 
   // Set by the caller.
-  Want want = Want::acquire;
+  RequestKind kind = RequestKind::acquire;
   Vector<Span> spans;
   ViewRecord* views = nullptr;  ///< acquire: filled; null: promoted but not pinned (a touch).
   std::int64_t deadline_ns = kForever;
@@ -77,7 +78,7 @@ struct Request : InArena {
   GatherList* gather = nullptr;      ///< gather: filled.
   ReceiptsCopy* receipts = nullptr;  ///< stats: the last `value` receipts, and totals.
   Whereabouts* where = nullptr;
-  std::uint8_t* handed = nullptr;  ///< hand_over: whether each extent was given.
+  std::uint8_t* moved = nullptr;  ///< move_slots: whether each extent was given.
   std::atomic<bool> cancel{false};
   /// Null, or another cancel flag: that of the operation to which this request belongs.
   const std::atomic<bool>* cancel_with = nullptr;
@@ -100,7 +101,8 @@ struct Request : InArena {
   std::uint32_t at = 0;       ///< Its position in the list of active requests.
   std::uint32_t armed = 0;    ///< Needs examined so far.
   std::uint32_t pending = 0;  ///< Examined needs that are not ready yet.
-  /// retreat: bytes of extents that have left the device, and bytes given back to its driver.
+  /// release_memory: bytes of extents that have left the device, and bytes given back to its
+  /// driver.
   std::array<std::uint64_t, kMaxSpaces> bytes_left{}, bytes_given{};
   bool collecting = false;       ///< Head of the room queue: its needs are held.
   bool was_there = false;        ///< A touch: the page was resident at admission.

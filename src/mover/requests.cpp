@@ -13,14 +13,14 @@ void Desk::maybe_finish(Request& request) {
       request.armed < request.needs.size()) {
     return;
   }
-  switch (request.want) {
-    case Want::acquire:
+  switch (request.kind) {
+    case RequestKind::acquire:
       finish_acquire(request);
       return;
-    case Want::free:
+    case RequestKind::free:
       finish_free(request);
       return;
-    case Want::retreat:
+    case RequestKind::release_memory:
       begin_giving_back(request);
       return;
     default:
@@ -216,19 +216,21 @@ void Desk::wake_waiters(const Ended& ended) {
       continue;
     }
     const Need& need = request->needs[index];
-    if (failed && ended.failed != Ended::Failed::to_leave && request->want == Want::acquire &&
+    if (failed && ended.failed != Ended::Failed::to_leave &&
+        request->kind == RequestKind::acquire &&
         !(ended.failed == Ended::Failed::to_read && need.discard) && need.space == ended.space &&
         !needs_.ready(need)) {
       fail_request(*request, ended.error.clone());
       continue;
     }
-    const bool leaves = request->want == Want::evict || request->want == Want::clean ||
-                        request->want == Want::retreat;
+    const bool leaves = request->kind == RequestKind::evict ||
+                        request->kind == RequestKind::clean ||
+                        request->kind == RequestKind::release_memory;
     if (failed && leaves) {
       if (request->status.ok()) {
         request->status = ended.error.clone();
       }
-    } else if (!(failed && request->want == Want::prefetch)) {
+    } else if (!(failed && request->kind == RequestKind::prefetch)) {
       if (!need.discard || engine_.parked_for(*request, ended.ref) == nullptr) {
         arm(*request, index);
       }
@@ -284,7 +286,7 @@ void Desk::let_go(Request& request) {
 }
 
 void Desk::fail_request(Request& request, Status status) {
-  assert(request.want != Want::free);
+  assert(request.kind != RequestKind::free);
   waiters_.forget(request);
   std::erase(arming_, &request);
   engine_.desert_gather(request);

@@ -6,14 +6,14 @@
 namespace tiermem {
 
 Room::Room(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Stock& stock,
-           TransferEngine& engine, Hands& hands, std::uint64_t ahead_bytes_max)
+           TransferEngine& engine, Workers& workers, std::uint64_t ahead_bytes_max)
     : residency_(residency),
       directory_(residency),
       memories_(memories),
       journal_(journal),
       stock_(stock),
       engine_(engine),
-      hands_(hands),
+      workers_(workers),
       ahead_bytes_max_(ahead_bytes_max) {}
 
 void Room::note_news(bool news) {
@@ -31,7 +31,7 @@ void Room::end_shortages() {
 
 bool Room::ever_fits(unsigned space, std::uint64_t bytes) const {
   const std::uint64_t bounce = space == kHost ? engine_.bounce().bytes() : 0;
-  return bytes + bounce <= memories_[space].tier->books().budget;
+  return bytes + bounce <= memories_[space].tier->usage().budget;
 }
 
 FrameId Room::frame_for(ExtentRef ref, unsigned space) {
@@ -96,7 +96,7 @@ Recency::Candidate Room::candidate(ExtentRef ref, MemoryLedger& memory) {
   }
   // A prefetched extent waits for its use, unless prefetched bytes would crowd out everything else.
   const bool awaited = ahead && extent.prefetched &&
-                       memory.unused_prefetched <= memory.tier->books().budget / 2 && !desperate_;
+                       memory.unused_prefetched <= memory.tier->usage().budget / 2 && !desperate_;
   // Dirty bytes without another copy can leave only if they can be written down now.
   const Placement::Victim victim = engine_.as_victim(ref, space, bits);
   return {.movable = directory_.has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
@@ -120,7 +120,7 @@ void Room::make_room(unsigned space, std::uint64_t bytes, Priority priority, boo
                                  priority == Priority::background ? Reason::ahead : Reason::room);
   if (priority != Priority::background) {
     memory.begin_trim(bytes,
-                      hands_);  // Otherwise the next frames of their size take the free ones.
+                      workers_);  // Otherwise the next frames of their size take the free ones.
   }
   const std::uint64_t goal = bytes + (priority == Priority::background ? 0 : memory.ahead);
   const auto probe = [&](ExtentRef ref) { return candidate(ref, memory); };
@@ -131,7 +131,7 @@ void Room::make_room(unsigned space, std::uint64_t bytes, Priority priority, boo
   // Counted in frames given back: the tier's books fall only when a whole chunk of small ones is
   // empty. Those given back before, while a trim was under way, go with the next.
   const std::uint64_t returned = memory.returned;
-  const std::uint64_t leaving = memory.tier->books().leaving;
+  const std::uint64_t leaving = memory.tier->usage().leaving;
   const std::uint64_t later = priority == Priority::background ? 0 : memory.next_trim();
   const auto freed = [&] { return memory.returned - returned + leaving + later + memory.freeing; };
   // Spares may stay within what is kept ahead of need: both are for the next allocations.
@@ -165,19 +165,19 @@ void Room::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
     memory.ahead = 0;
     return;
   }
-  const FrameBooks books = memory.tier->books();
-  const std::uint64_t used = parts ? books.used() : books.in_use;
+  const FrameUsage usage = memory.tier->usage();
+  const std::uint64_t used = parts ? usage.used() : usage.in_use;
   const std::uint64_t gaps = parts ? 0 : memory.gaps[MemoryLedger::size_class(bytes)];
-  const std::uint64_t now = books.budget - std::min(books.budget, used) + gaps;
+  const std::uint64_t now = usage.budget - std::min(usage.budget, used) + gaps;
   // Frames that have left come to rest in the cache, which is free memory to parts once trimmed.
   const std::uint64_t free =
-      now + memory.freeing + books.leaving + (parts ? memory.next_trim() : 0);
+      now + memory.freeing + usage.leaving + (parts ? memory.next_trim() : 0);
   const std::uint64_t lack = memory.ahead - std::min(memory.ahead, free);
   // In groups: small extents that leave together are written together, with one wake-up.
   constexpr std::uint64_t kGroup = std::uint64_t{1} << 20;
   const std::uint64_t least = memory.ahead - std::min(memory.ahead / 4, kGroup);
   if (now + (parts ? 0 : memory.freeing) < least) {
-    memory.begin_trim(parts ? memory.ahead - std::min(memory.ahead, now) : 0, hands_);
+    memory.begin_trim(parts ? memory.ahead - std::min(memory.ahead, now) : 0, workers_);
   }
   if (free >= least) {
     if (free >= memory.ahead) {
@@ -186,7 +186,7 @@ void Room::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
     return;
   }
   const std::uint64_t before = memory.freeing;
-  make_room(space, before + memory.tier->books().leaving + lack, Priority::background);
+  make_room(space, before + memory.tier->usage().leaving + lack, Priority::background);
   if (memory.freeing == before) {
     memory.ahead -= memory.ahead / 1024;
   }
@@ -209,7 +209,7 @@ bool Room::reclaim_spare() {
 
 // Spare buffers take up to an eighth of the memory.
 void Room::limit_spares() {
-  residency_.spares.set_limit(memories_[kHost].tier->books().budget / 8);
+  residency_.spares.set_limit(memories_[kHost].tier->usage().budget / 8);
 }
 
 void Room::restore_bounce() {
@@ -238,7 +238,7 @@ void Room::serve_records() {
 void Room::begin_budget_change(unsigned space, std::uint64_t bytes) {
   MemoryLedger& memory = memories_[space];
   budget_space_ = space;
-  budget_before_ = memory.short_until != 0 ? memory.whole_budget : memory.tier->books().budget;
+  budget_before_ = memory.short_until != 0 ? memory.whole_budget : memory.tier->usage().budget;
   memory.short_until = 0;
   memory.tier->set_budget(bytes);
   limit_spares();
@@ -262,11 +262,11 @@ bool Room::serve_budget_change() {
     return false;
   }
   const Memory& tier = *memories_[budget_space_].tier;
-  const FrameBooks books = tier.books();
-  if (books.used() > books.budget) {
+  const FrameUsage usage = tier.usage();
+  if (usage.used() > usage.budget) {
     engine_.bounce().shrink();
-    make_room(budget_space_, books.used() - books.budget, Priority::room);
-    const FrameBooks after = tier.books();
+    make_room(budget_space_, usage.used() - usage.budget, Priority::room);
+    const FrameUsage after = tier.usage();
     if (after.used() > after.budget) {
       return false;
     }
@@ -310,7 +310,7 @@ void Room::make_stock(std::uint64_t bytes, std::uint32_t count, bool refused) {
       stock_.give_up(directory_.at(*ref).buffer);
       const std::uint64_t rest = (count - i) * bytes;
       note_shortage(kHost, rest);
-      memories_[kHost].begin_trim(rest, hands_);
+      memories_[kHost].begin_trim(rest, workers_);
       make_room(kHost, rest, Priority::background);
       break;
     }

@@ -27,7 +27,7 @@ class Room {
  public:
   /// Keeps up to `ahead_bytes_max` of each memory free ahead of need.
   Room(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Stock& stock,
-       TransferEngine& engine, Hands& hands, std::uint64_t ahead_bytes_max);
+       TransferEngine& engine, Workers& workers, std::uint64_t ahead_bytes_max);
 
   // ---- The step, in the order of its calls
 
@@ -121,7 +121,7 @@ class Room {
   Journal& journal_;
   Stock& stock_;
   TransferEngine& engine_;
-  Hands& hands_;
+  Workers& workers_;
   const std::uint64_t ahead_bytes_max_;
 
   std::int64_t now_ = 0;

@@ -19,7 +19,7 @@ namespace tiermem {
 
 class SharedSlots {
  public:
-  struct Parked {
+  struct Kept {
     SlotId slot{};
     std::uint32_t stamp = 0;  ///< Forks at the allocation of the slot.
     std::uint32_t until = 0;  ///< Forks at the time when the extent gave it up.
@@ -47,25 +47,25 @@ class SharedSlots {
   void child_of_parent() {
     inherited_ = ++forks_;
     children_.clear();
-    parked_.clear();
+    kept_.clear();
   }
 
   /// Its bytes may not change: another process reads them.
   bool is_shared(std::uint32_t stamp) const {
     return is_inherited(stamp) || (!children_.empty() && stamp < children_.back());
   }
-  /// Its extent gives a slot up. True: the caller frees it. False: it is parked, or the parent's.
+  /// Its extent gives a slot up. True: the caller frees it. False: it is kept, or the parent's.
   bool give_up(SlotId slot, std::uint32_t stamp) {
     if (is_shared(stamp) && !is_inherited(stamp)) {
-      parked_.push_back({slot, stamp, forks_});
+      kept_.push_back({slot, stamp, forks_});
     }
     return !is_shared(stamp);
   }
-  /// A child has ended. Calls `free(slot)` for each parked slot that no other child reads.
+  /// A child has ended. Calls `free(slot)` for each kept slot that no other child reads.
   template <typename Free>
   void ended(std::uint32_t child, Free&& free) {
     std::erase(children_, child);
-    std::erase_if(parked_, [&](const Parked& each) {
+    std::erase_if(kept_, [&](const Kept& each) {
       const bool over = !is_read(each);
       if (over) {
         free(each.slot);
@@ -74,11 +74,11 @@ class SharedSlots {
     });
   }
 
-  const Vector<Parked>& parked() const { return parked_; }
+  const Vector<Kept>& kept() const { return kept_; }
   /// Some slots may be the parent's: they are not charged here.
   bool any_inherited() const { return inherited_ != 0; }
   /// Some living child reads it.
-  bool is_read(const Parked& each) const {
+  bool is_read(const Kept& each) const {
     const auto first = std::upper_bound(children_.begin(), children_.end(), each.stamp);
     return first != children_.end() && *first <= each.until;
   }
@@ -89,7 +89,7 @@ class SharedSlots {
   std::uint32_t forks_ = 0;
   std::uint32_t inherited_ = 0;     // Slots stamped below are the parent's.
   Vector<std::uint32_t> children_;  // Those alive, ascending.
-  Vector<Parked> parked_;
+  Vector<Kept> kept_;
 };
 
 }  // namespace tiermem

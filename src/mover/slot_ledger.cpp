@@ -12,9 +12,9 @@ constexpr std::uint32_t kMostFailures = 3;  // In a row: then a device is degrad
 
 }  // namespace
 
-SlotLedger::SlotLedger(SlotTier* tier, Hands& hands, const Options& options)
+SlotLedger::SlotLedger(SlotTier* tier, Workers& workers, const Options& options)
     : tier_(tier),
-      hands_(hands),
+      workers_(workers),
       options_(options),
       degraded_backoff_(options.degraded_ns, 32 * options.degraded_ns),
       wear_left_(static_cast<double>(options.endurance_bytes_per_day)) {
@@ -57,7 +57,7 @@ void SlotLedger::grow(std::uint32_t transfer, std::uint64_t bytes) {
   grow_.steps = kGrow;
   grow_.bytes = bytes;
   grow_.slots = tier_;
-  hands_.submit(&grow_);
+  workers_.submit(&grow_);
 }
 
 bool SlotLedger::job_done(const Job& job) {
@@ -142,7 +142,7 @@ std::string SlotLedger::check() const {
   if (!growing_ && !growing_queue_.empty()) {
     return "transfers wait for the slots to grow, without a job for it";
   }
-  for (const SharedSlots::Parked& parked : shared_.parked()) {
+  for (const SharedSlots::Kept& parked : shared_.kept()) {
     if (!shared_.is_read(parked)) {
       return fmt::format("a slot stamped {} is kept for no child", parked.stamp);
     }

@@ -31,7 +31,7 @@ class SlotLedger {
   };
 
   /// `tier` may be null if no transfer ever writes to it or reads from it.
-  SlotLedger(SlotTier* tier, Hands& hands, const Options& options);
+  SlotLedger(SlotTier* tier, Workers& workers, const Options& options);
   SlotTier* tier() const { return tier_; }
 
   // ---- Slots
@@ -143,7 +143,7 @@ class SlotLedger {
   }
 
   SlotTier* const tier_;
-  Hands& hands_;
+  Workers& workers_;
   const Options options_;
   Deque<std::uint32_t> growing_queue_;  // Transfers that wait for the tier to grow.
   bool growing_ = false;

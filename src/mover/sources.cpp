@@ -51,7 +51,7 @@ Route::Way Promoter::choose_way(const Promote& transfer) const {
 bool Promoter::has_home(ExtentRef ref, FrameId frame) const {
   std::byte* const at = directory_.window_at(ref, kHost);
   return at != nullptr && !directory_.mapped(ref) &&
-         memories_[kHost].tier->space().landing(frame, at) != at;
+         memories_[kHost].tier->space().bytes_at(frame, at) != at;
 }
 
 // A source without views goes home before it is copied. It stays there for the next copy, until a
@@ -85,7 +85,7 @@ void Promoter::to_window(ExtentRef ref) {
 // The source is written, or was written under the copy: it is copied again once it has no writer. A
 // kernel may write for long, so other transfers get the staging.
 void Promoter::await_writers(Promote& transfer) {
-  if (transfer.retreats) {
+  if (transfer.spills) {
     undo(transfer, nullptr);  // It is in use again.
     return;
   }

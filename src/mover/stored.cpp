@@ -26,7 +26,7 @@ void Demoter::measure(Demote& transfer) {
   if (!copy.owned() && measures(transfer)) {
     Memory& tier = *memories_[transfer.space].tier;
     std::byte* const data = transfer.withdrawn
-                                ? tier.space().landing(transfer.frame, nullptr)
+                                ? tier.space().bytes_at(transfer.frame, nullptr)
                                 : directory_.address(ref).load(std::memory_order_relaxed);
     if (!SlotPages::look_full(data, directory_.bytes_of(ref))) {
       transfer.slot_pages.reset(SlotPages::make(directory_.bytes_of(ref)));

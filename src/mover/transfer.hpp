@@ -85,7 +85,7 @@ struct Promote : Transfer {
   bool clear = false;                     ///< The frame is filled with zeros.
   bool discard = false;                   ///< Nothing comes, the caller overwrites all.
   bool stock = false;       ///< For a spare buffer made ahead. The extent becomes vacant.
-  bool retreats = false;    ///< To the host: the source, a device's, is a victim.
+  bool spills = false;      ///< To the host: the source, a device's, is a victim.
   bool mapped = false;      ///< The frame is in its window.
   bool shows = false;       ///< To a device: it is wanted in its window there.
   bool at_home = false;     ///< To the host: the frame stays out of its window.
@@ -113,8 +113,8 @@ struct Demote : Transfer {
   bool withdrawn = false;     ///< The extent is mapped: the frame leaves its window first.
   bool recalled = false;      ///< Withdrawn: back into the window as soon as may be.
   bool rewrites = false;      ///< The slot has all of the bytes of before, and their checksums.
-  bool hashing = false;       ///< A hand computes `sums`, beside the write.
-  bool write_ended = false;   ///< `ended` waits for the hand.
+  bool hashing = false;       ///< A worker computes `sums`, beside the write.
+  bool write_ended = false;   ///< `ended` waits for the worker.
   std::uint32_t open = 0;     ///< Runs of pages that were given to the device and have not ended.
   SlotCompletion ended;       ///< The sum of the runs that have ended.
   std::uint64_t avoid = 0;    ///< Devices that failed this write.

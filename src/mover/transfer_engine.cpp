@@ -9,22 +9,23 @@ namespace tiermem {
 
 TransferEngine::TransferEngine(Residency& residency, Deque<MemoryLedger>& memories,
                                Journal& journal, Stock& stock, SlotTier* block, SlotTier* files,
-                               Hands& hands, const MoverOptions& options)
+                               Workers& workers, const MoverOptions& options)
     : directory_(residency),
-      hands_(hands),
+      workers_(workers),
       memories_(memories),
       journal_(journal),
       options_(options),
-      bounce_(hands, {.area_bytes = options.bounce_area_bytes,
-                      .budget_per_area = options.budget_per_bounce_area,
-                      .staging_bytes = options.staging_bytes,
-                      .staging_frame_bytes = options.staging_frame_bytes}),
-      block_slots_(block, hands,
+      bounce_(workers, {.area_bytes = options.bounce_area_bytes,
+                        .budget_per_area = options.budget_per_bounce_area,
+                        .staging_bytes = options.staging_bytes,
+                        .staging_frame_bytes = options.staging_frame_bytes}),
+      block_slots_(block, workers,
                    {.endurance_bytes_per_day = options.endurance_bytes_per_day,
                     .degraded_ns = options.degraded_ns}),
-      file_slots_(files, hands, {.degraded_ns = options.degraded_ns}),
+      file_slots_(files, workers, {.degraded_ns = options.degraded_ns}),
       copies_(residency, memories, journal, bounce_, block_slots_, stuck_),
-      carrier_(residency, memories, journal, bounce_, block_slots_, block, files, hands, options_),
+      carrier_(residency, memories, journal, bounce_, block_slots_, block, files, workers,
+               options_),
       parts_(directory_, memories, journal, carrier_, copies_, bounce_, block, options_),
       promoter_(residency, memories, journal, stock, carrier_, copies_, parts_, bounce_,
                 block_slots_, block, files, options_),
@@ -101,7 +102,7 @@ bool TransferEngine::take_completions() {
     any = true;
   }
   std::array<Done, 64> jobs;
-  for (std::size_t n = hands_.reap(jobs); n > 0; n = hands_.reap(jobs)) {
+  for (std::size_t n = workers_.reap(jobs); n > 0; n = workers_.reap(jobs)) {
     any = true;
     for (std::size_t i = 0; i < n; ++i) {
       Job& job = *jobs[i].job;
@@ -259,7 +260,7 @@ void TransferEngine::follow() {
         evict_written(next);
         break;
       case Carrier::Next::What::leave_source:
-        retreated(next);
+        spilled(next);
         break;
       case Carrier::Next::What::give_up_spare:
         (void)leave(next.ref, kHost, true);

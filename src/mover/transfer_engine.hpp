@@ -42,7 +42,7 @@ class TransferEngine {
  public:
   /// `memories` by space, filled before the first step. `block` and `files` may be null.
   TransferEngine(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal,
-                 Stock& stock, SlotTier* block, SlotTier* files, Hands& hands,
+                 Stock& stock, SlotTier* block, SlotTier* files, Workers& workers,
                  const MoverOptions& options);
 
   // ---- The step, in the order of its calls
@@ -205,12 +205,12 @@ class TransferEngine {
 
   // evict.cpp
   void evicted(Evict& transfer);
-  bool retreat(ExtentRef ref);
-  void retreated(const Carrier::Next& next);
+  bool spill(ExtentRef ref);
+  void spilled(const Carrier::Next& next);
   void evict_written(const Carrier::Next& next);
 
   const Directory directory_;
-  Hands& hands_;
+  Workers& workers_;
   Deque<MemoryLedger>& memories_;
   Journal& journal_;
   const MoverOptions options_;

@@ -122,7 +122,7 @@ std::string Waiters::check(const Vector<Request*>& active) const {
         waited_for.push_back(need.ref);
       }
     }
-    if (request->want != Want::drain && pending != request->pending) {
+    if (request->kind != RequestKind::drain && pending != request->pending) {
       return fmt::format("a request has {} needs that wait, and counts {}", pending,
                          request->pending);
     }

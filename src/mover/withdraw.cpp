@@ -81,7 +81,7 @@ bool Demoter::run_drops() {
       continue;
     }
     const bool dropped = frames[n++].dropped;
-    parts_.watching().left(directory_.at(transfer.ref).unwritten, !dropped);
+    parts_.write_tracking().left(directory_.at(transfer.ref).unwritten, !dropped);
     dropped ? gone(transfer) : withdraw(transfer);
   }
   return taken != 0;

@@ -31,7 +31,7 @@ void leave_captures_alone(const CudaDriver& driver) {
   (void)driver.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-void finish(Ending& end, Status status) {
+void finish(Completion& end, Status status) {
   end.status = std::move(status);
   end.ended(end);
 }
@@ -152,12 +152,12 @@ Status CudaLane::call(const std::function<Status()>& body) {
 }
 
 void CudaLane::call_later(std::function<Status()> body) {
-  struct Later : Ending, InArena {
+  struct Later : Completion, InArena {
     std::function<Status()> body;
   };
   auto later = std::make_unique<Later>();
   later->body = std::move(body);
-  later->ended = [](Ending& end) {
+  later->ended = [](Completion& end) {
     const std::unique_ptr<Later> self(static_cast<Later*>(&end));
     if (!self->status.ok()) {
       log_warn("{}", self->status.message());
@@ -176,17 +176,18 @@ Status CudaLane::here(const std::function<Status()>& body) {
 }
 
 void CudaLane::copy_in(cuda::DevicePointer to, const std::byte* from, std::uint64_t bytes,
-                       Ending& end) {
+                       Completion& end) {
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): read only.
   give({Kind::copy_in, nullptr, to, const_cast<std::byte*>(from), bytes, &end});
 }
 
-void CudaLane::copy_out(std::byte* to, cuda::DevicePointer from, std::uint64_t bytes, Ending& end) {
+void CudaLane::copy_out(std::byte* to, cuda::DevicePointer from, std::uint64_t bytes,
+                        Completion& end) {
   give({Kind::copy_out, nullptr, from, to, bytes, &end});
 }
 
 void CudaLane::copy_peer(cuda::DevicePointer to, const CudaLane& other, cuda::DevicePointer from,
-                         std::uint64_t bytes, Ending& end) {
+                         std::uint64_t bytes, Completion& end) {
   give({Kind::copy_peer, nullptr, to, nullptr, bytes, &end, other.context_, from});
 }
 
@@ -227,10 +228,10 @@ void CudaLane::give(const Order& order) {
 }
 
 Status CudaLane::give_and_wait(Order order) {
-  struct Waiter : Ending {
+  struct Waiter : Completion {
     std::atomic<std::uint32_t> done{0};
   } waiter;
-  waiter.ended = [](Ending& end) {
+  waiter.ended = [](Completion& end) {
     auto& word = static_cast<Waiter&>(end).done;
     // The waiter may return as soon as it sees the store. Waking an address without waiters is
     // harmless.
@@ -303,7 +304,7 @@ bool has_room(List& list) noexcept {
 
 // The views are no longer held at this point, so this function must not fail. If the list cannot
 // grow, it waits until the lane's thread has emptied the list.
-void CudaLane::watch(const Mark& mark, Ending& end) noexcept {
+void CudaLane::watch(const Mark& mark, Completion& end) noexcept {
   for (bool added = false; !added; std::this_thread::yield()) {
     const std::lock_guard lock(mutex_);
     if (has_room(watched_)) {

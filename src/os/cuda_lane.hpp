@@ -28,7 +28,7 @@
 #include <thread>
 
 #include "base/arena.hpp"
-#include "base/ending.hpp"
+#include "base/completion.hpp"
 #include "os/cuda_driver.hpp"
 
 namespace tiermem {
@@ -66,12 +66,12 @@ class CudaLane {
 
   // Copies. The thread calls `end.ended`, and for a copy to the device also `end.begun`. Copies of
   // one direction end in the order in which they were requested.
-  void copy_in(cuda::DevicePointer to, const std::byte* from, std::uint64_t bytes, Ending& end);
-  void copy_out(std::byte* to, cuda::DevicePointer from, std::uint64_t bytes, Ending& end);
+  void copy_in(cuda::DevicePointer to, const std::byte* from, std::uint64_t bytes, Completion& end);
+  void copy_out(std::byte* to, cuda::DevicePointer from, std::uint64_t bytes, Completion& end);
   /// Copies from the memory of another device, in the order of the copies in. A refusal does not
   /// make lost() true, because the other device may be the lost one.
   void copy_peer(cuda::DevicePointer to, const CudaLane& other, cuda::DevicePointer from,
-                 std::uint64_t bytes, Ending& end);
+                 std::uint64_t bytes, Completion& end);
   /// Returns whether the device can address the other device's memory, if that device allows it.
   bool reaches(const CudaLane& other) const;
   /// Returns whether the address is in this device's memory, not the host's or another device's.
@@ -101,7 +101,7 @@ class CudaLane {
   Result<Mark> mark(cuda::Stream stream);
   /// Watches a mark: the thread calls `end.ended` once the device has reached it. An error means
   /// that the context is broken: no work runs on the device any more.
-  void watch(const Mark& mark, Ending& end) noexcept;
+  void watch(const Mark& mark, Completion& end) noexcept;
   void forget(const Mark& mark);
   /// Makes the stream's later work wait for the copy in with this ordinal, and for all copies in
   /// before it. Runs in the calling thread and does not wait. The stream may belong to another
@@ -116,14 +116,14 @@ class CudaLane {
     cuda::DevicePointer device = 0;
     std::byte* host = nullptr;
     std::uint64_t bytes = 0;
-    Ending* end = nullptr;
+    Completion* end = nullptr;
     cuda::Context other = nullptr;  // For a copy from another device.
     cuda::DevicePointer from = 0;   // Also for a copy within a device.
   };
   struct UnderWay {
     Kind kind = Kind::call;
     cuda::Event event = nullptr;  // Null: it ends with the next one that has an event.
-    Ending* end = nullptr;
+    Completion* end = nullptr;
     std::uint64_t ordinal = 0;  // For a copy in.
     std::uint64_t bytes = 0;
   };
@@ -150,7 +150,7 @@ class CudaLane {
   };
   struct Watched {
     Mark mark;
-    Ending* end = nullptr;
+    Completion* end = nullptr;
   };
 
   class CurrentContext;

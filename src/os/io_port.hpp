@@ -4,7 +4,7 @@
 // and errors as they occur.
 //
 // Threads: submit, flush, reap and wait belong to one thread. Any thread may call wake. grow blocks
-// and is for a hand.
+// and is for a worker.
 #pragma once
 
 #include <sys/uio.h>

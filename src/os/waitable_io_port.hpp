@@ -2,7 +2,7 @@
 // else threads, with the reason recorded. The ports decide nothing about slots or budgets.
 //
 // Threads: one thread, the owner, submits, flushes, reaps and waits; the first such call makes a
-// thread the owner. Any thread may call wake. grow blocks; it is for a hand, one call at a time
+// thread the owner. Any thread may call wake. grow blocks; it is for a worker, one call at a time
 // for each device. The destructor waits for the requests in flight. It may run on another thread
 // once the owner has stopped calling.
 #pragma once

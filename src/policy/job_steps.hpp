@@ -1,4 +1,4 @@
-// The steps of jobs, as bits. Route chooses the steps of a transfer, and a hand runs them
+// The steps of jobs, as bits. Route chooses the steps of a transfer, and a worker runs them
 // (mover/job.hpp). The comments name members of the job.
 #pragma once
 
@@ -26,7 +26,7 @@ inline constexpr JobStep kGrow = 1 << 13;      ///< `slots` preallocates room fo
 inline constexpr JobStep kWithdraw = 1 << 14;  ///< `frame` leaves `at` with its bytes, or stays.
 inline constexpr JobStep kRestore = 1 << 15;   ///< Maps `frame` at `at`, where pages are absent.
 inline constexpr JobStep kInsert = 1 << 16;    ///< Inserts `pages` of `data` at `at`.
-inline constexpr JobStep kGather = 1 << 17;  ///< Copies all pages of `home` but `pages` to `data`.
+inline constexpr JobStep kMergePages = 1 << 17;  ///< Copies all pages of `home` but `pages` to `data`.
 inline constexpr JobStep kEmpty = 1 << 18;   ///< Removes `pages` of `frame` from `at`.
 inline constexpr JobStep kCopyPeer = 1 << 19;  ///< Copies `other` to `frame`, both opaque.
 inline constexpr JobStep kFetch = 1 << 20;  ///< Reads `slot` into `frame` (opaque), past the host.

@@ -1,5 +1,5 @@
 // Route: how the bytes of one transfer travel between two tiers, and which steps of jobs bring them
-// there. Values in, values out: the mover gathers the facts, and gives the steps to a hand. Pure;
+// there. Values in, values out: the mover gathers the facts, and gives the steps to a worker. Pure;
 // any thread.
 //
 //   from \ to   host                    device                   slot

@@ -15,7 +15,7 @@ namespace tiermem {
 inline constexpr std::uint64_t kLargestBuffer = std::uint64_t{1} << 47;
 /// Max extents of a context. A context has fewer if RLIMIT_AS is low.
 inline constexpr std::uint32_t kMostExtents = 1u << 26;
-static_assert(kMostExtents < HeldRun::kMaxCount, "a view of a whole buffer counts its extents");
+static_assert(kMostExtents < PinnedRun::kMaxCount, "a view of a whole buffer counts its extents");
 
 /// Returns the max bytes of a buffer with extents of `extent_bytes`, a power of two, in a context
 /// that has `extents` extents.

@@ -71,11 +71,11 @@ struct PhaseChange {
 
 /// All changes of phase that exist.
 inline constexpr PhaseChange kPhaseChanges[] = {
-    {Phase::none, Phase::zero, "Extents::begin, settle, discard, empty_pages, hand_over"},
+    {Phase::none, Phase::zero, "Extents::begin, settle, discard, empty_pages, move_slots"},
     {Phase::none, Phase::incoming, "Promoter::start, Parts::start"},
     {Phase::none, Phase::outgoing, "leave, start_withdraw: of an extent in parts"},
     {Phase::none, Phase::lost, "finish_evict: dropped; drop_from_slots; lose"},
-    {Phase::zero, Phase::none, "hand_over, finish_free"},
+    {Phase::zero, Phase::none, "move_slots, finish_free"},
     {Phase::zero, Phase::incoming, "Promoter::start"},
     {Phase::zero, Phase::lost, "lose: the copy on a device was the only one"},
     {Phase::incoming, Phase::none, "Promoter::undone, Parts::failed, Parts::publish"},
@@ -129,7 +129,7 @@ struct BasicExtentBits {
   static constexpr std::uint64_t kPhaseMask = 7;
   static constexpr std::uint64_t kDirty = 1u << 3;
   static constexpr std::uint64_t kReferenced = 1u << 4;
-  static constexpr std::uint64_t kBooked = 1u << 5;
+  static constexpr std::uint64_t kKnownElsewhere = 1u << 5;
   static constexpr std::uint64_t kAtHome = 1u << 6;
   static constexpr std::uint64_t kCopying = 1u << 7;
   static constexpr unsigned kWriterShift = 8;
@@ -151,7 +151,7 @@ struct BasicExtentBits {
   Phase phase() const { return static_cast<Phase>(bits & kPhaseMask); }
   bool dirty() const { return (bits & kDirty) != 0; }
   bool referenced() const { return (bits & kReferenced) != 0; }
-  bool booked() const { return (bits & kBooked) != 0; }
+  bool known_elsewhere() const { return (bits & kKnownElsewhere) != 0; }
   bool at_home() const { return (bits & kAtHome) != 0; }
   bool copying() const { return (bits & kCopying) != 0; }
   std::uint32_t readers() const {
@@ -265,7 +265,7 @@ class BasicExtentWord {
     std::uint64_t seen = bits_.load(std::memory_order_acquire);
     for (;;) {
       const ExtentBits now{seen};
-      if (now.phase() != Phase::exclusive || now.pinned() || now.booked()) {
+      if (now.phase() != Phase::exclusive || now.pinned() || now.known_elsewhere()) {
         return false;
       }
       constexpr std::uint64_t kGone = ExtentBits::kPhaseMask | ExtentBits::kDirty |
@@ -284,7 +284,7 @@ class BasicExtentWord {
       if (ExtentBits{seen}.phase() != Phase::vacant) {
         return false;
       }
-      constexpr std::uint64_t kGone = ExtentBits::kPhaseMask | ExtentBits::kBooked;
+      constexpr std::uint64_t kGone = ExtentBits::kPhaseMask | ExtentBits::kKnownElsewhere;
       const std::uint64_t next = (seen & ~kGone) | static_cast<std::uint64_t>(Phase::incoming);
       if (bits_.compare_exchange_weak(seen, next, std::memory_order_seq_cst)) {
         changed(Phase::vacant, Phase::incoming);
@@ -333,15 +333,15 @@ class BasicExtentWord {
   }
   /// Marks that the bytes exist elsewhere too from now on. Returns the earlier word: if it was
   /// vacant, the call came too late.
-  ExtentBits book() noexcept {
-    return {bits_.fetch_or(ExtentBits::kBooked, std::memory_order_seq_cst)};
+  ExtentBits note_known_elsewhere() noexcept {
+    return {bits_.fetch_or(ExtentBits::kKnownElsewhere, std::memory_order_seq_cst)};
   }
   /// Ends the extent's life: it begins the next one in phase none and without flags.
   void end_life() noexcept {
     const Phase from = load().phase();
     assert(may_change(from, Phase::none));
     bits_.fetch_and(~(ExtentBits::kPhaseMask | ExtentBits::kDirty | ExtentBits::kReferenced |
-                      ExtentBits::kBooked | ExtentBits::kAtHome | ExtentBits::kCopying),
+                      ExtentBits::kKnownElsewhere | ExtentBits::kAtHome | ExtentBits::kCopying),
                     std::memory_order_acq_rel);
     changed(from, Phase::none);
   }

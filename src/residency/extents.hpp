@@ -20,7 +20,7 @@
 #include "base/reserved_array.hpp"
 #include "base/results.hpp"
 #include "policy/part_size.hpp"
-#include "policy/watching.hpp"
+#include "policy/write_tracking.hpp"
 #include "residency/extent_state.hpp"
 #include "residency/slot_copy.hpp"
 #include "tier/frame.hpp"
@@ -57,7 +57,7 @@ struct Extent {
 
   /// For the host's phase `lost`: the device space that had the bytes.
   std::uint8_t lost_with = kHost;
-  Watching::Memory unwritten = 0;
+  WriteTracking::Memory unwritten = 0;
   bool prefetched : 1 = false;  ///< Promoted by a prefetch and not acquired since.
   /// Mapped: the last try to move it out of its window, or to complete it for another slot, failed.
   bool stuck : 1 = false;

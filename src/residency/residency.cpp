@@ -116,7 +116,7 @@ bool Residency::pin_incoming(const Span& span) noexcept {
   return false;
 }
 
-void Residency::unpin(HeldRun run) noexcept {
+void Residency::unpin(PinnedRun run) noexcept {
   unpin_in(run);
 }
 
@@ -206,7 +206,7 @@ Code Residency::make_spare(Handle handle) noexcept {
   // Either all of it, or none except for a single extent that another thread is just checking.
   const auto plain = [&](std::uint32_t i) {
     const ExtentBits bits = extents.word(kHost, first + i).load();
-    return bits.phase() == Phase::exclusive && !bits.pinned() && !bits.booked();
+    return bits.phase() == Phase::exclusive && !bits.pinned() && !bits.known_elsewhere();
   };
   for (std::uint32_t i = 0; may && i < shape.extents; ++i) {
     may = plain(i);

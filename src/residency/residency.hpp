@@ -36,7 +36,7 @@ struct Span {
   /// For a discard: its part of the first or last extent already reads as zeros.
   bool emptied_first = false, emptied_last = false;
 
-  HeldRun run() const noexcept { return HeldRun::of(first, count, space, writes); }
+  PinnedRun run() const noexcept { return PinnedRun::of(first, count, space, writes); }
   /// Returns whether the buffer was freed since the span was resolved: the extents may be in their
   /// next life.
   bool stale() const noexcept {
@@ -105,7 +105,7 @@ class Residency {
   /// Pins all extents of a span, or none. Returns false if a phase or a pin count prevents it, or
   /// if an extent is not in its device's window.
   bool pin(const Span& span) noexcept;
-  void unpin(HeldRun run) noexcept;
+  void unpin(PinnedRun run) noexcept;
   /// For the mover only: pins one extent that is on its way to a device, for a stream that waits
   /// for it.
   bool pin_incoming(const Span& span) noexcept;
@@ -139,10 +139,10 @@ class Residency {
   /// frame. The span's frames must be pinned.
   std::byte* device_address(const Span& span) noexcept {
     const std::uint64_t mask = (std::uint64_t{1} << span.shift) - 1;
-    return span.window != nullptr
-               ? span.window + span.offset
-               : device_space[span.space]->landing(extents.frame(span.space, span.first), nullptr) +
-                     (span.offset & mask);
+    return span.window != nullptr ? span.window + span.offset
+                                  : device_space[span.space]->bytes_at(
+                                        extents.frame(span.space, span.first), nullptr) +
+                                        (span.offset & mask);
   }
   /// Returns whether views of it in its space have one contiguous address range.
   static bool has_addresses(const Span& span) noexcept {
@@ -162,7 +162,7 @@ class Residency {
   template <bool kHostOnly>
   Code resolve_in(const Access& given, Span& span) noexcept;
   Status not_on_device(const Access& access, const char* call);
-  bool pin_in(const Span& span, HeldRun run) noexcept;
+  bool pin_in(const Span& span, PinnedRun run) noexcept;
   bool shown(const Span& span) noexcept;
   /// Pins the other extents of `count`, of which the first is pinned. On failure none is pinned.
   bool has_vacant(const Span& span) const noexcept;
@@ -173,9 +173,9 @@ class Residency {
   }
   static constexpr std::uint32_t kMostSpareExtents = 64;  // One bit for each in pin_vacant.
   bool pin_rest(ExtentWord* first, std::uint32_t count, bool writes) noexcept;
-  void unpin_in(HeldRun run) noexcept;
+  void unpin_in(PinnedRun run) noexcept;
   template <bool kHostOnly>
-  bool fill_in(const Span& span, HeldRun run, ViewRecord& view, std::int32_t thread) noexcept;
+  bool fill_in(const Span& span, PinnedRun run, ViewRecord& view, std::int32_t thread) noexcept;
   void tell_of_release() noexcept {
     if (pins_wanted.load(std::memory_order_seq_cst) && wake != nullptr) [[unlikely]] {
       wake(wake_argument);
@@ -258,7 +258,7 @@ template <bool kHostOnly>
   return Code::ok;
 }
 
-[[gnu::always_inline]] inline bool Residency::pin_in(const Span& span, HeldRun run) noexcept {
+[[gnu::always_inline]] inline bool Residency::pin_in(const Span& span, PinnedRun run) noexcept {
   ExtentWord* const word = &extents.word(span.space, span.first);
   if ((span.writes ? word->pin_write() : word->pin_read()) != Pin::ok) [[unlikely]] {
     tell_of_release();  // The pin is undone, but the mover may have seen it.
@@ -276,7 +276,7 @@ template <bool kHostOnly>
   return true;
 }
 
-[[gnu::always_inline]] inline void Residency::unpin_in(HeldRun run) noexcept {
+[[gnu::always_inline]] inline void Residency::unpin_in(PinnedRun run) noexcept {
   ExtentWord* const first = &extents.word(run.space(), run.first());
   ExtentWord* const end = first + run.count();
   if (run.writes()) {
@@ -292,7 +292,7 @@ template <bool kHostOnly>
 }
 
 template <bool kHostOnly>
-[[gnu::always_inline]] inline bool Residency::fill_in(const Span& span, HeldRun run,
+[[gnu::always_inline]] inline bool Residency::fill_in(const Span& span, PinnedRun run,
                                                       ViewRecord& view,
                                                       std::int32_t thread) noexcept {
   if (kHostOnly || span.space == kHost) {
@@ -316,7 +316,7 @@ template <bool kHostOnly>
   if (resolve_in<true>(access, span) != Code::ok) [[unlikely]] {
     return false;
   }
-  const HeldRun run = span.run();
+  const PinnedRun run = span.run();
   if (!pin_in(span, run)) [[unlikely]] {
     return false;
   }
@@ -328,7 +328,7 @@ template <bool kHostOnly>
 }
 
 [[gnu::always_inline]] inline bool Residency::end(const ViewRecord& view) noexcept {
-  HeldRun run;
+  PinnedRun run;
   if (!views.end(view, run)) [[unlikely]] {
     return false;
   }

@@ -29,11 +29,11 @@ namespace tiermem {
 struct ThreadRecord;
 
 /// The pins of a view in one word: first extent, number of extents, space, and whether it writes.
-struct HeldRun {
+struct PinnedRun {
   std::uint64_t bits = 0;
 
   static constexpr std::uint32_t kMaxCount = 1u << 28;
-  static HeldRun of(ExtentRef first, std::uint32_t count, unsigned space, bool writes) noexcept {
+  static PinnedRun of(ExtentRef first, std::uint32_t count, unsigned space, bool writes) noexcept {
     return {first | std::uint64_t{count} << 32 | std::uint64_t{space} << 61 |
             std::uint64_t{writes} << 63};
   }
@@ -80,7 +80,7 @@ class LiveViews {
   /// Records a view and fills its token. Uses slots of the calling thread: no lock except for the
   /// first time and when all its slots are held. `thread`: the owner if the caller works for
   /// another thread. Returns false if kMaxViews are held, or if the allocation of a record fails.
-  [[gnu::always_inline]] bool add(ViewRecord& view, Handle buffer, HeldRun run,
+  [[gnu::always_inline]] bool add(ViewRecord& view, Handle buffer, PinnedRun run,
                                   std::int32_t thread = 0) {
     std::uint32_t index = t_mine.next;
     if (t_mine.context != id_ || !is_free(index)) [[unlikely]] {
@@ -109,7 +109,7 @@ class LiveViews {
   }
 
   /// Ends a view. Returns false if it is not from this context or was ended before.
-  [[gnu::always_inline]] bool end(const ViewRecord& view, HeldRun& run) noexcept {
+  [[gnu::always_inline]] bool end(const ViewRecord& view, PinnedRun& run) noexcept {
     const std::uint64_t token = view.token[0];
     ViewSlot& slot = slots_[token & (kMaxViews - 1)];  // A slot that was never used has no kHeld.
     run.bits = view.token[1];
@@ -133,7 +133,7 @@ class LiveViews {
       if (!is_free(index)) {
         const ViewSlot& slot = slots_[index];
         const std::uint64_t stamp = slot.stamp.load(std::memory_order_relaxed);
-        const HeldRun run{slot.run.load(std::memory_order_relaxed)};
+        const PinnedRun run{slot.run.load(std::memory_order_relaxed)};
         visit(Holder{slot.buffer.load(std::memory_order_relaxed),
                      static_cast<std::int64_t>(stamp >> kThreadBits) * kNanosPerMilli,
                      static_cast<std::int32_t>(stamp & kMaxThread), run.count(), run.space()});

@@ -54,7 +54,7 @@ Status Context::Impl::tell_stats(std::uint32_t last, std::string& text) {
   {
     const ArenaScope inside;
     Request request;
-    request.want = Want::stats;
+    request.kind = RequestKind::stats;
     request.stats = &stats;
     request.receipts = &receipts;
     // The mover's thread fills it and should allocate as little as possible.
@@ -75,7 +75,7 @@ Status Context::Impl::tell_info(Handle buffer, BufferInfo& info) {
     return residency.buffers.stale("info", buffer);
   }
   Request request;
-  request.want = Want::info;
+  request.kind = RequestKind::info;
   request.index = Buffers::index_of(buffer);
   request.info = &info;
   return ask(request);
@@ -83,7 +83,7 @@ Status Context::Impl::tell_info(Handle buffer, BufferInfo& info) {
 
 Status Context::Impl::find_bytes(Handle buffer, std::uint64_t offset, Whereabouts& where) {
   Request request;
-  request.want = Want::where;
+  request.kind = RequestKind::where;
   request.where = &where;
   const Access byte{buffer, offset, 1, kRead, {}, 0};
   Status status = resolve_all({&byte, 1}, request, "why");

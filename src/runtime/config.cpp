@@ -59,9 +59,11 @@ Spec spec_of(std::string_view tiers) {
 Settings settings_from_variables(const Environment& env) {
   Settings settings;
   for (const Option& option : option_table()) {
-    const auto value = value_of(env, option.env);
-    if (value) {
-      settings.push_back(make_setting(option, *value, option.env));
+    for (const char* const name : {former_variable(option), option.env}) {
+      const auto value = name != nullptr ? value_of(env, name) : std::nullopt;
+      if (value) {
+        settings.push_back(make_setting(option, *value, name));
+      }
     }
   }
   return settings;
@@ -452,11 +454,12 @@ Status settle_default_block(const Environment& env, Config& config) {
 
 // ---- checks across options --------------------------------------------------------------------
 
-void settle_hands(const HostFacts& facts, Config& config) {
-  if (config.hands == 0) {
+void settle_workers(const HostFacts& facts, Config& config) {
+  if (config.workers == 0) {
     const std::uint64_t cores = std::max<std::uint64_t>(facts.cores.number().value_or(1), 1);
-    config.hands = static_cast<unsigned>(std::clamp<std::uint64_t>(cores - 1, 1, 4));
-    config.fillers = static_cast<unsigned>(std::clamp<std::uint64_t>(cores - config.hands, 0, 4));
+    config.workers = static_cast<unsigned>(std::clamp<std::uint64_t>(cores - 1, 1, 4));
+    config.populate_workers =
+        static_cast<unsigned>(std::clamp<std::uint64_t>(cores - config.workers, 0, 4));
   }
 }
 
@@ -539,7 +542,7 @@ Result<Config> load(std::span<const Spec> tiers, const char* toml_path, const En
                 "gpu with fork=follow: a child of fork cannot use its parent's GPU; remove one of "
                 "the two options");
   }
-  settle_hands(facts, config);
+  settle_workers(facts, config);
   settle_polling(facts, config);
   Status status = settle_dram(wanted, facts, config);
   if (status.ok() && config.row_cache != 0) {

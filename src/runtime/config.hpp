@@ -83,9 +83,9 @@ struct Config {
   Fork fork = Fork::end;
   std::uint64_t gather_gap = std::uint64_t{16} << 10;
   std::uint64_t row_cache = 0;  ///< Bytes of the DRAM budget for rows of gathers; 0: none.
-  unsigned hands = 0;           ///< load_config() never leaves 0.
-  /// In addition to hands, for fresh pages only; 0 if hands are named.
-  unsigned fillers = 0;
+  unsigned workers = 0;         ///< load_config() never leaves 0.
+  /// In addition to workers, for fresh pages only; 0 if workers are named.
+  unsigned populate_workers = 0;
   unsigned ahead = 6;              ///< Percent of the DRAM budget that may be evicted in advance.
   unsigned busy_poll = kAutoPoll;  ///< Microseconds; load_config() never leaves kAutoPoll.
   std::uint64_t endurance = 0;  ///< Bytes a day that may be written to the block tier; 0: no limit.

@@ -234,7 +234,7 @@ Result<Op> Context::acquire_async(std::span<const Access> list, std::span<ViewRe
     status = bad_list("acquire_async", list.size());
   }
   auto request = std::make_unique<Request>();
-  request->want = Want::acquire;
+  request->kind = RequestKind::acquire;
   request->views = views.data();
   request->thread = static_cast<std::int32_t>(::syscall(SYS_gettid));
   if (status.ok()) {
@@ -259,7 +259,7 @@ Status Context::prefetch(std::span<const Access> list, std::uint64_t next_use, O
   const SlowCall call(*this);
   Status status = call->usable("prefetch");
   auto request = std::make_unique<Request>();
-  request->want = Want::prefetch;
+  request->kind = RequestKind::prefetch;
   if (status.ok()) {
     status = call->resolve_all(list, *request, "prefetch");
   }
@@ -290,7 +290,7 @@ Status Context::evict(std::span<const Access> list, Timeout timeout) try {
   const SlowCall call(*this);
   Status status = call->usable("evict");
   Request request;
-  request.want = Want::evict;
+  request.kind = RequestKind::evict;
   request.deadline_ns = deadline_of(timeout);
   if (status.ok()) {
     status = call->resolve_all(list, request, "evict");
@@ -338,9 +338,9 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
     return prefetch(list);
   }
   auto request = std::make_unique<Request>();
-  request->want = advice == Advice::dont_need ? Want::discard
-                  : advice == Advice::frozen  ? Want::clean
-                                              : Want::advise;
+  request->kind = advice == Advice::dont_need ? RequestKind::discard
+                  : advice == Advice::frozen  ? RequestKind::clean
+                                              : RequestKind::advise;
   request->advice = advice;
   request->value = value;
   if (advice == Advice::dont_need) {
@@ -603,7 +603,7 @@ Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) try
                 kSmallestExtent);
   }
   Request request;
-  request.want = Want::set_budget;
+  request.kind = RequestKind::set_budget;
   request.tier = tier;
   request.value = bytes;
   request.deadline_ns = deadline_of(timeout);
@@ -619,7 +619,7 @@ Stats Context::stats() const try {
     return stats;
   }
   Request request;
-  request.want = Want::stats;
+  request.kind = RequestKind::stats;
   request.stats = &stats;
   (void)call->ask(request);
   call->add_own_counts(stats);

@@ -144,7 +144,7 @@ void Context::Impl::order_stock(const BufferShape& shape, bool found) noexcept {
   }
   try {
     auto request = std::make_unique<Request>();
-    request->want = Want::stock;
+    request->kind = RequestKind::stock;
     request->index = count;
     request->value = std::uint64_t{1} << shape.extent_shift;
     ask_and_forget(std::move(request));
@@ -252,7 +252,7 @@ Status Context::Impl::free(Handle buffer) noexcept {
   }
   try {
     auto request = std::make_unique<Request>();
-    request->want = Want::free;
+    request->kind = RequestKind::free;
     request->index = Buffers::index_of(buffer);
     ask_and_forget(std::move(request));
   } catch (const std::bad_alloc&) {

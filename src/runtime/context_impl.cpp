@@ -172,9 +172,10 @@ Status Context::Impl::build(const HostFacts&) {
     block_ = std::make_unique<BlockTier>(lanes_->lane(0), options);
   }
   files_ = std::make_unique<FileTier>(lanes_->lane(1), config.depth, config.piece);
-  hands_ = std::make_unique<Workers>(config.hands, config.fillers, [this] { port_->wake(); });
-  if (!hands_->works()) {
-    return no_thread("a hand");
+  workers_ = std::make_unique<WorkerThreads>(config.workers, config.populate_workers,
+                                             [this] { port_->wake(); });
+  if (!workers_->works()) {
+    return no_thread("a worker");
   }
   if (Status status = open_gpus(); !status.ok()) {
     return status;
@@ -194,7 +195,7 @@ Status Context::Impl::build(const HostFacts&) {
       std::clamp<std::uint64_t>(config.dram.budget / 4 / config.extent, 2, 256));
   options.endurance_bytes_per_day = config.endurance;
   options.ahead_bytes_max = config.dram.budget / 100 * config.ahead;
-  options.hands_move = config.hands >= 4;  // docs/decisions/own-jobs.md
+  options.workers_move = config.workers >= 4;  // docs/decisions/own-jobs.md
   // A larger value would displace the bytes that a loop keeps in memory
   // (docs/decisions/extents-in-parts.md).
   options.scan_bytes = std::min(std::uint64_t{4} << 20, config.dram.budget / 32);
@@ -213,7 +214,8 @@ Status Context::Impl::build(const HostFacts&) {
     residency.device_extent_shift =
         static_cast<std::uint8_t>(std::countr_zero(options.staging_frame_bytes));
   }
-  mover_ = std::make_unique<Mover>(residency, spaces, block_.get(), files_.get(), *hands_, options);
+  mover_ =
+      std::make_unique<Mover>(residency, spaces, block_.get(), files_.get(), *workers_, options);
   if (!gpus_.empty() && !mover_->has_staging()) {
     return fail(Code::no_capacity,
                 "gpu: a staging piece of {} is more than a quarter of the DRAM budget of {}; raise "
@@ -296,7 +298,7 @@ void Context::Impl::run_mover() {
     }
     mover_->note_ordinal(ordinal.load(std::memory_order_relaxed));
     if (serves_faults_) {
-      faults_.serve_waiting(64);  // Also at rest, because a hand may wait in a fault.
+      faults_.serve_waiting(64);  // Also at rest, because a worker may wait in a fault.
     }
     const std::int64_t now = now_ns();
     if (busy_poll_.note_touches(faults_.served(), now)) {
@@ -503,7 +505,7 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   }
   inspector_.stop();
   Request drain;
-  drain.want = Want::drain;
+  drain.kind = RequestKind::drain;
   drain.deadline_ns = deadline_of(timeout);
   const Status drained = ask(drain);
   errands_->stop();  // The drain has ended everything they waited for.
@@ -548,7 +550,7 @@ void Context::Impl::post(Request& request, bool wakes) {
   const NoCancel until_posted;
   posting_.fetch_add(1, std::memory_order_seq_cst);  // Partner: close().
   const bool late =
-      state_.load(std::memory_order_seq_cst) != State::open && request.want != Want::drain;
+      state_.load(std::memory_order_seq_cst) != State::open && request.kind != RequestKind::drain;
   if (!late && mover_->post(&request) && wakes) {
     port_->wake();
   }
@@ -609,7 +611,7 @@ Status Context::Impl::acquire_through_mover(std::span<const Access> list, Timeou
                                             const std::atomic<bool>* cancel) {
   const NoCancel while_it_waits;
   Request request;
-  request.want = Want::acquire;
+  request.kind = RequestKind::acquire;
   request.cancel_with = cancel;
   Status status = resolve_all(list, request, "acquire");
   if (status.ok()) {

@@ -1,7 +1,7 @@
 // The parts of a context: configuration → tiers → residency and mover, and the threads that drive
 // them. Owns all of them; decides nothing about extents.
 //
-// Its own threads: the mover's (steps and sleeps on the port), the hands, a fault reader if the
+// Its own threads: the mover's (steps and sleeps on the port), the workers, a fault reader if the
 // mover's thread cannot read faults, and one that keeps a toucher's processor awake. Everything
 // else runs on callers' threads.
 #pragma once
@@ -33,7 +33,7 @@
 #include "runtime/ops.hpp"
 #include "runtime/placed_memory.hpp"
 #include "runtime/row_cache.hpp"
-#include "runtime/workers.hpp"
+#include "runtime/worker_threads.hpp"
 #include "tier/block.hpp"
 #include "tier/cufile_path.hpp"
 #include "tier/file.hpp"
@@ -254,7 +254,7 @@ class Context::Impl {
   std::unique_ptr<BlockTier> block_;
   std::unique_ptr<FileTier> files_;
   std::unique_ptr<CuFilePath> direct_;
-  std::unique_ptr<Workers> hands_;
+  std::unique_ptr<WorkerThreads> workers_;
   std::unique_ptr<Mover> mover_;
 
   std::atomic<State> state_{State::closed};  // Becomes open once it has all its threads.

@@ -213,7 +213,7 @@ Result<OpHandle> DeviceMemory::pause(const char* tag, std::uint64_t bytes,
     return status;
   }
   held.ends_as(State::paused);
-  return start("gpu_pause", held, Want::retreat);
+  return start("gpu_pause", held, RequestKind::release_memory);
 }
 
 Result<OpHandle> DeviceMemory::resume(const char* tag, std::uint64_t bytes) {
@@ -228,7 +228,7 @@ Result<OpHandle> DeviceMemory::resume(const char* tag, std::uint64_t bytes) {
       return status;
     }
   }
-  return start("gpu_resume", held, Want::acquire);
+  return start("gpu_resume", held, RequestKind::acquire);
 }
 
 // Call it with the mutex held. Chooses blocks of a set in the order in which they were allocated.
@@ -277,21 +277,22 @@ Status DeviceMemory::nothing_tagged(const char* call, const char* tag) const {
 }
 
 // Call it without the mutex: the operation may end before this returns.
-Result<OpHandle> DeviceMemory::start(const char* call, HeldTrip& held, Want want) {
+Result<OpHandle> DeviceMemory::start(const char* call, HeldTrip& held, RequestKind want) {
   const Trips::iterator trip = held.trip();
   auto request = std::make_unique<Request>();
   Status status;
   request->spans.resize(trip->blocks.size());
   for (std::size_t i = 0; i < trip->blocks.size() && status.ok(); ++i) {
     const Entry& entry = trip->blocks[i]->second;
-    const std::uint32_t mode = want == Want::acquire ? kWrite : kRead;
+    const std::uint32_t mode = want == RequestKind::acquire ? kWrite : kRead;
     status = context_.residency.resolve({entry.buffer, 0, 0, mode, entry.place, 0},
                                         request->spans[i], call);
   }
   if (!status.ok()) {
     return status;
   }
-  request->want = trip->blocks.empty() ? Want::retreat : want;  // An empty request ends at once.
+  request->kind =
+      trip->blocks.empty() ? RequestKind::release_memory : want;  // An empty request ends at once.
   trip->memory = this;
   trip->self = trip;
   trip->views.resize(trip->blocks.size());
@@ -309,8 +310,9 @@ Result<OpHandle> DeviceMemory::start(const char* call, HeldTrip& held, Want want
 // [the mover's thread, or the caller's if the context is closed]
 void DeviceMemory::ended(Request& request) {
   Trip& trip = *static_cast<Trip*>(request.before_context);
-  trip.memory->end(trip.self, request.want == Want::acquire && request.status.ok() ? State::held
-                                                                                   : State::paused);
+  trip.memory->end(trip.self, request.kind == RequestKind::acquire && request.status.ok()
+                                  ? State::held
+                                  : State::paused);
 }
 
 void DeviceMemory::end(Trips::iterator trip, State state) {

@@ -78,7 +78,7 @@ class DeviceMemory {
   Status choose(const char* call, const char* tag, std::uint64_t bytes, State from, Trip& trip);
   Status nothing_tagged(const char* call, const char* tag) const;
   class HeldTrip;
-  Result<OpHandle> start(const char* call, HeldTrip& held, Want want);
+  Result<OpHandle> start(const char* call, HeldTrip& held, RequestKind want);
   void end(Trips::iterator trip, State state);
   static void ended(Request& request);
   void drop(Entries::iterator entry);

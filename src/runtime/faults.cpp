@@ -187,7 +187,7 @@ void Faults::ended(Asked& asked) {
   if (asked.request.status.ok()) {
     const ExtentRef ref = span.first;
     // Reads the current state: the extent may have begun to leave since the request completed, and
-    // a page that a hand has just taken out of the window is not a hole.
+    // a page that a worker has just taken out of the window is not a hole.
     const ExtentBits bits = residency_.extents.word(kHost, ref).load();
     const bool readable = bits.readable();
     const bool part = bits.phase() == Phase::none &&
@@ -255,7 +255,7 @@ void Faults::refuse_store(const Fault& fault) {
 }
 
 // Handles a touch that has no right answer. Zeros would be wrong, also for a frame's own address,
-// which only hands and devices touch: they would be written to a slot with a matching checksum.
+// which only workers and devices touch: they would be written to a slot with a matching checksum.
 void Faults::mistake(std::byte* address) {
   bool told = false;
   std::uint64_t offset = 0;

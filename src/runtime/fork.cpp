@@ -309,7 +309,7 @@ Status Context::Impl::follow_fork() {
   if (block_ != nullptr) {
     block_->follow_fork(why_none.c_str());
   }
-  if (!hands_->follow_fork()) {
+  if (!workers_->follow_fork()) {
     return fail(Code::unavailable,
                 "fork: no thread can be created (RLIMIT_NPROC or pids.max); raise the limit");
   }

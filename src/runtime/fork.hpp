@@ -2,7 +2,7 @@
 // processes. The handlers are in fork.cpp, with the parts of Context::Impl that they call.
 //
 // The order, in the forking thread:
-//   before   the mover comes to rest (nothing on hands or devices) and stands still; calls that
+//   before   the mover comes to rest (nothing on workers or devices) and stands still; calls that
 //            change records are waited for and held up; locks that other threads could hold are
 //            taken
 //   parent   all of that is undone; the current slots are kept as long as the child lives

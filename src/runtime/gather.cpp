@@ -546,7 +546,7 @@ void GatherCall::post(Segment& segment) {
 
 void GatherCall::post(PostedRequest& posted, GatherList& list) {
   Request& request = posted.request;
-  request.want = Want::gather;
+  request.kind = RequestKind::gather;
   request.spans = {span_};
   request.gather = &list;
   request.deadline_ns = deadline_ns_;

@@ -77,8 +77,8 @@ Status Context::Impl::move_bytes(Context& context, const Access& to, const Acces
     const Access ranges[] = {{from.buffer, from.offset + begin, length, kRead, {}, 0},
                              {to.buffer, to.offset + begin, length, kRead, {}, 0}};
     Request request;
-    request.want = Want::hand_over;
-    request.handed = handed.data();
+    request.kind = RequestKind::move_slots;
+    request.moved = handed.data();
     request.spans.swap(spans);
     std::fill(handed.begin(), handed.end(), std::uint8_t{0});
     if (resolve_all(ranges, request, "move_bytes").ok()) {

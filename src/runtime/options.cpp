@@ -126,11 +126,11 @@ constexpr std::array kOptions = {
            "be allocated.",
            "Fork.a_child_sees_the_bytes_of_the_fork_while_the_parent_overwrites_them",
            set<&Config::fork>},
-    Option{"hands", count, "0", 0, 256, "", "TIERMEM_HANDS",
+    Option{"workers", count, "0", 0, 256, "", "TIERMEM_WORKERS",
            "Worker threads. 0: one fewer than the processors allowed, at least 1 and at most 4; "
            "for each processor left, up to 4, another thread that only brings fresh pages. Four or "
            "more also move pages.",
-           "ConfigTest.hands_follow_the_processors_unless_named", set<&Config::hands>},
+           "ConfigTest.workers_follow_the_processors_unless_named", set<&Config::workers>},
     Option{"ahead", percent, "6", 0, 50, "", "TIERMEM_AHEAD",
            "Maximum part of the DRAM budget that is evicted in advance, in per cent; the actual "
            "part follows the need. 0: room is made only on request.",
@@ -262,10 +262,16 @@ std::span<const Option> option_table() {
 const Option* find_option(std::string_view name) {
   if (name == "block") {
     name = "nvme";
+  } else if (name == "hands") {
+    name = "workers";
   }
   const auto found = std::find_if(kOptions.begin(), kOptions.end(),
                                   [&](const Option& option) { return name == option.name; });
   return found == kOptions.end() ? nullptr : &*found;
+}
+
+const char* former_variable(const Option& option) {
+  return std::string_view(option.name) == "workers" ? "TIERMEM_HANDS" : nullptr;
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {

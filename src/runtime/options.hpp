@@ -47,8 +47,11 @@ struct Option {
 };
 
 std::span<const Option> option_table();
-/// Finds an option by name; `block` is an alias for `nvme`. nullptr: there is none.
+/// Finds an option by name; `block` is an alias for `nvme`. `hands` is the former name of `workers`,
+/// and is accepted until 0.3. nullptr: there is none.
 const Option* find_option(std::string_view name);
+/// The former name of an option's variable, which is accepted until 0.3, or nullptr.
+const char* former_variable(const Option& option);
 /// The name with the smallest edit distance.
 const char* nearest_option(std::string_view name);
 /// The number of characters to replace, add or remove to make one text of the other.

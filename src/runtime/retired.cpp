@@ -103,7 +103,7 @@ void Context::Impl::end() {
     }
     (void)port_.release();
     (void)direct_.release();
-    (void)hands_.release();
+    (void)workers_.release();
     (void)mover_.release();
     (void)block_.release();
     (void)files_.release();
@@ -116,7 +116,7 @@ void Context::Impl::end() {
   (void)await_releases(Request::kForever);  // Memory that a kernel still uses must not be freed.
   errands_.reset();
   // Users before the things they use: transfers into frames must end before the frames go.
-  hands_.reset();
+  workers_.reset();
   direct_.reset();
   mover_.reset();
   block_.reset();

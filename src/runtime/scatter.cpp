@@ -83,7 +83,7 @@ void ScatterCall::prefetch(std::size_t at) {
     return;
   }
   auto request = std::make_unique<Request>();
-  request->want = Want::prefetch;
+  request->kind = RequestKind::prefetch;
   for (asked_ = std::max(asked_, at + 1); asked_ < std::min(groups_.size(), at + 1 + ahead);
        ++asked_) {
     Access access = groups_[asked_].access;

@@ -24,17 +24,17 @@ Place first_gpu(std::span<const Record> records, Place Record::*place) {
 }  // namespace
 
 /// Views that have ended, and the pins that they still hold.
-struct Context::Impl::StreamRelease : Ending, InArena {
+struct Context::Impl::StreamRelease : Completion, InArena {
   Impl* impl = nullptr;
-  Vector<HeldRun> runs;
+  Vector<PinnedRun> runs;
 
-  static void done(Ending& ending) {
+  static void done(Completion& ending) {
     const std::unique_ptr<StreamRelease> self(static_cast<StreamRelease*>(&ending));
     if (!self->status.ok()) {
       log_warn("released views: {}", self->status.message());
     }
     Impl& impl = *self->impl;
-    for (const HeldRun run : self->runs) {
+    for (const PinnedRun run : self->runs) {
       impl.residency.unpin(run);
     }
     // The context may be destroyed as soon as the mutex is free.
@@ -110,7 +110,7 @@ Result<bool> Context::Impl::release_after(std::span<const ViewRecord> views,
     return mark.status().clone();
   }
   for (const ViewRecord& view : views) {
-    HeldRun run;
+    PinnedRun run;
     if (residency.views.end(view, run)) {
       release->runs.push_back(run);
     }

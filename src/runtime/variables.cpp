@@ -66,6 +66,9 @@ template <typename Visit>
 void for_each_name(Visit visit) {
   for (const Option& option : option_table()) {
     visit(option.env, true);
+    if (const char* const former = former_variable(option)) {
+      visit(former, false);
+    }
   }
   for (const Variable& variable : kVariables) {
     visit(variable.name, *variable.meaning != '\0');

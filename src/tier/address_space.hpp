@@ -4,7 +4,7 @@
 // same, whichever memory of the space has the bytes.
 //
 // Threads: calls marked [mover] come only from the mover's thread, and return at once. Calls marked
-// [hand] come from a hand and may block. Calls marked [any] come from callers' threads.
+// [worker] come from a worker and may block. Calls marked [any] come from callers' threads.
 #pragma once
 
 #include <cstddef>
@@ -45,22 +45,22 @@ class AddressSpace {
   /// [any] Returns where bytes must be stored before map(): the frame's own address, or `at` if
   /// mapping happens in place. `at` is the extent's address in its window; nullptr for a buffer
   /// without one.
-  virtual std::byte* landing(FrameId frame, std::byte* at) const = 0;
-  /// [hand] Makes the frame appear at `at`, with its bytes, atomically. Does nothing without a
+  virtual std::byte* bytes_at(FrameId frame, std::byte* at) const = 0;
+  /// [worker] Makes the frame appear at `at`, with its bytes, atomically. Does nothing without a
   /// window.
   virtual Status map(FrameId frame, std::byte* at, Mechanism& used) = 0;
-  /// [hand] Takes the frame out of its window. If its pages cannot leave (shared by a fork,
+  /// [worker] Takes the frame out of its window. If its pages cannot leave (shared by a fork,
   /// page-locked), they are dropped and the frame is fresh again. Only for extents with their bytes
   /// elsewhere. After an error the frame is still in its window, and belongs to it until a later
   /// call succeeds.
   virtual Status unmap(FrameId frame, std::byte* at) = 0;
-  /// [hand] Takes the frame out of its mapped window with its bytes; later touches wait. After an
+  /// [worker] Takes the frame out of its mapped window with its bytes; later touches wait. After an
   /// error the whole frame is still in the window.
   virtual Status withdraw(FrameId frame, std::byte* at);
   /// [mover] Returns whether withdraw() of this frame takes long and may wait in a fault: it must
-  /// run on a hand, and not on the thread that serves faults.
+  /// run on a worker, and not on the thread that serves faults.
   virtual bool withdraws_slowly(FrameId) const { return false; }
-  /// [hand] Makes the frame appear in its mapped window. Its bytes may be the only copy, and the
+  /// [worker] Makes the frame appear in its mapped window. Its bytes may be the only copy, and the
   /// program may write each page as soon as it appears. Nothing may be dropped or undone, so the
   /// call repeats until the kernel has done it.
   virtual Status restore(FrameId frame, std::byte* at);
@@ -77,14 +77,14 @@ class AddressSpace {
   // itself, and becomes a whole frame once it has all of them.
   /// [any] Returns whether extents of this size can be in their windows in parts.
   virtual bool takes_parts(std::uint64_t) const { return false; }
-  /// [hand] Inserts copies of the pages in `pages`, charged and absent so far, into the window at
+  /// [worker] Inserts copies of the pages in `pages`, charged and absent so far, into the window at
   /// `at`. `data` is the address of the extent's first page; only the selected pages are read. The
   /// call repeats until the kernel has done it. Afterwards withdraw(), restore() and unmap() apply
   /// to the pages that the frame has. `watched`: the space detects writes to them, if it can.
   virtual Status insert(FrameId frame, std::byte* at, const std::byte* data, PageMask pages,
                         bool watched);
-  /// [hand] Drops some of the frame's pages and their bytes. Its charge stays. After an error they
-  /// count as present, with zeros or their bytes.
+  /// [worker] Drops some of the frame's pages and their bytes. Its charge stays. After an error
+  /// they count as present, with zeros or their bytes.
   virtual Status empty(FrameId frame, std::byte* at, PageMask pages);
   struct Unchanged {
     FrameId frame{};
@@ -99,10 +99,10 @@ class AddressSpace {
   /// is one short call for all of them, and it waits for no fault.
   virtual void drop_unchanged(std::span<Unchanged>) {}
 
-  /// [hand] Takes the frame out of its window with its bytes. After an error the whole frame is
+  /// [worker] Takes the frame out of its window with its bytes. After an error the whole frame is
   /// still there.
   virtual Status take_home(FrameId frame, std::byte* at);
-  /// [hand] Makes the frame appear at `at`, with its bytes, which may be the only copy: after an
+  /// [worker] Makes the frame appear at `at`, with its bytes, which may be the only copy: after an
   /// error the frame is at its own address. Opaque memory keeps its own address all the time, and
   /// appears in the window as well until the frame belongs to another extent; nothing else appears
   /// there.

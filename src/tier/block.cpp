@@ -81,7 +81,7 @@ std::uint64_t BlockTier::in_use() const {
   return bytes;
 }
 
-/// Includes growth in progress, so that two hands cannot both take the last of the budget.
+/// Includes growth in progress, so that two workers cannot both take the last of the budget.
 std::uint64_t BlockTier::physical() const {
   std::uint64_t bytes = growing_bytes_;
   for (std::uint16_t d = 0; d < devices_.size(); ++d) {
@@ -155,7 +155,7 @@ void BlockTier::free(SlotId slot) {
   slots_.free(slot);
 }
 
-SlotBooks BlockTier::books() const {
+SlotUsage BlockTier::usage() const {
   const std::lock_guard lock(mutex_);
   return {budget_, in_use(), physical()};
 }
@@ -278,7 +278,7 @@ Status BlockTier::grow(std::uint64_t bytes) {
 Status BlockTier::grow_device(std::uint16_t d, std::uint64_t bytes,
                               std::unique_lock<std::mutex>& lock) {
   Device& device = devices_[d];
-  // Another hand may be growing this device, which may be enough.
+  // Another worker may be growing this device, which may be enough.
   grown_.wait(lock, [&] { return !device.growing; });
   if (slots_.has_room(d, bytes)) {
     return Code::ok;

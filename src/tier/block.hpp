@@ -3,10 +3,10 @@
 // device's queue at its depth, resumes short transfers and repeats interrupted ones. It reports a
 // transfer once, after its last piece.
 //
-// Threads: the mover calls everything except grow(), which is for hands; several hands may call it
-// at once. mutex_ guards the accounting that both use. It is never held across a call of the port,
-// so the mover waits for a few hundred instructions of a hand at most. The tier never blocks on I/O
-// and reads no clock: equal calls and completions give equal results.
+// Threads: the mover calls everything except grow(), which is for workers; several workers may call
+// it at once. mutex_ guards the accounting that both use. It is never held across a call of the
+// port, so the mover waits for a few hundred instructions of a worker at most. The tier never
+// blocks on I/O and reads no clock: equal calls and completions give equal results.
 //
 // Life of a transfer:  queued -> pieces in progress -> all pieces closed -> done -> reaped
 //  Pieces are cut only from the head of the device's queue, so a transfer that fails with pieces
@@ -77,7 +77,7 @@ class BlockTier final : public SlotTier {
   /// port belong to this process, and have the whole budget. `why_none`: the message for refusals
   /// if there are none.
   void follow_fork(const char* why_none);
-  SlotBooks books() const override;
+  SlotUsage usage() const override;
   /// Files never shrink: a budget below `physical` only stops growth and new slots.
   void set_budget(std::uint64_t bytes) override;
   /// Extends every device that lacks room for such a slot, so that slots stay striped. Returns ok
@@ -174,7 +174,7 @@ class BlockTier final : public SlotTier {
   void give_piece(Device& device, std::uint32_t index);
   bool may_run(const Device& device, const Transfer& transfer) const;
   bool continues(const Transfer& before, const Transfer& transfer) const;
-  bool gather_run(Device& device);
+  bool coalesce(Device& device);
   void close_run(std::uint32_t index);
   void break_up(std::uint32_t index);
   bool send(std::uint16_t device, std::uint32_t index);

@@ -121,7 +121,7 @@ void BlockTier::issue(std::uint16_t number) {
       if (device.waiting.empty() || device.open == options_.depth) {
         return;
       }
-      if (!gather_run(device)) {
+      if (!coalesce(device)) {
         cut_piece(device);
       }
     }
@@ -170,7 +170,7 @@ bool BlockTier::continues(const Transfer& before, const Transfer& transfer) cons
 
 /// Combines the first waiting transfer with those behind it that continue where it ends on the
 /// device, as one piece. Returns false if there is no transfer, or only one.
-bool BlockTier::gather_run(Device& device) {
+bool BlockTier::coalesce(Device& device) {
   const std::uint32_t first = device.waiting.head;
   std::uint32_t last = first;
   std::uint32_t next = transfers_[first].next;

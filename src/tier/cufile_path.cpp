@@ -92,11 +92,13 @@ bool CuFilePath::reaches(const Memory& memory, SlotId slot) const {
   return gpu != nullptr && !gpu->lost() && files_[block_.device_of(slot)].handle != nullptr;
 }
 
-void CuFilePath::fetch(Memory& memory, FrameId to, SlotId from, std::uint64_t bytes, Ending& end) {
+void CuFilePath::fetch(Memory& memory, FrameId to, SlotId from, std::uint64_t bytes,
+                       Completion& end) {
   give({false, gpu_of(memory), to, from, bytes, &end});
 }
 
-void CuFilePath::store(SlotId to, Memory& memory, FrameId from, std::uint64_t bytes, Ending& end) {
+void CuFilePath::store(SlotId to, Memory& memory, FrameId from, std::uint64_t bytes,
+                       Completion& end) {
   give({true, gpu_of(memory), from, to, bytes, &end});
 }
 
@@ -132,7 +134,7 @@ void CuFilePath::work() {
 Status CuFilePath::run(const Order& order) const {
   const cufile::Handle file = files_[block_.device_of(order.slot)].handle;
   const std::uint64_t offset = block_.device_offset(order.slot);
-  const auto at = reinterpret_cast<cuda::DevicePointer>(order.gpu->landing(order.frame, nullptr));
+  const auto at = reinterpret_cast<cuda::DevicePointer>(order.gpu->bytes_at(order.frame, nullptr));
   return order.gpu->lane().here([&] {
     return order.write ? driver_.write(file, offset, at, order.bytes)
                        : driver_.read(file, offset, at, order.bytes);

@@ -41,8 +41,10 @@ class CuFilePath final : public DirectPath {
   ~CuFilePath() override;
 
   bool reaches(const Memory& memory, SlotId slot) const override;
-  void fetch(Memory& memory, FrameId to, SlotId from, std::uint64_t bytes, Ending& end) override;
-  void store(SlotId to, Memory& memory, FrameId from, std::uint64_t bytes, Ending& end) override;
+  void fetch(Memory& memory, FrameId to, SlotId from, std::uint64_t bytes,
+             Completion& end) override;
+  void store(SlotId to, Memory& memory, FrameId from, std::uint64_t bytes,
+             Completion& end) override;
 
  private:
   struct File {
@@ -55,7 +57,7 @@ class CuFilePath final : public DirectPath {
     FrameId frame{};
     SlotId slot{};
     std::uint64_t bytes = 0;
-    Ending* end = nullptr;
+    Completion* end = nullptr;
   };
 
   CuFilePath(const CuFileDriver& driver, const BlockTier& block);

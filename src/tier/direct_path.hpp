@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "base/ending.hpp"
+#include "base/completion.hpp"
 #include "tier/memory.hpp"
 #include "tier/slot_tier.hpp"
 
@@ -16,11 +16,13 @@ class DirectPath {
   /// [mover] Returns whether the path can move bytes of the slot to and from that memory.
   virtual bool reaches(const Memory& memory, SlotId slot) const = 0;
 
-  // [hand] Starts a copy, and calls `end.ended`, possibly before this returns. The status is `ok`
+  // [worker] Starts a copy, and calls `end.ended`, possibly before this returns. The status is `ok`
   // only if all bytes were copied. No other code uses the slot and the frame until that call. After
   // an error, the content of the destination is undefined.
-  virtual void fetch(Memory& memory, FrameId to, SlotId from, std::uint64_t bytes, Ending& end) = 0;
-  virtual void store(SlotId to, Memory& memory, FrameId from, std::uint64_t bytes, Ending& end) = 0;
+  virtual void fetch(Memory& memory, FrameId to, SlotId from, std::uint64_t bytes,
+                     Completion& end) = 0;
+  virtual void store(SlotId to, Memory& memory, FrameId from, std::uint64_t bytes,
+                     Completion& end) = 0;
 };
 
 }  // namespace tiermem

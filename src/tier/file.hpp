@@ -42,7 +42,7 @@ class FileTier final : public SlotTier {
   Result<SlotId> allocate(std::uint64_t, std::uint64_t) override { return Code::unsupported; }
   /// Closes the file of this base.
   void free(SlotId base) override;
-  SlotBooks books() const override { return {}; }
+  SlotUsage usage() const override { return {}; }
   void set_budget(std::uint64_t) override {}
   Status grow(std::uint64_t) override { return Code::unsupported; }
   unsigned depth() const override { return depth_; }

@@ -2,7 +2,7 @@
 // class knows addresses and lengths, but no pool and no budget. The copying mechanism is in
 // frame_mapper_copy.cpp, the one without userfaultfd in frame_mapper_trap.cpp.
 //
-// Threads: hands move frames in and out, at once for different extents. The list of threads that
+// Threads: workers move frames in and out, at once for different extents. The list of threads that
 // unshare has a mutex, never held across a system call.
 //
 // Between calls, for an extent of n bytes with home h and window address w, one of these holds:

@@ -34,7 +34,7 @@ FramePool::FramePool(std::uint64_t bytes, const HomeOptions& homes)
 
 FramePool::Segment& FramePool::segment(std::uint32_t index) const {
   const std::uint32_t number = index / frames_in_segment_;
-  // Acquire: partner of the releases in grow(). A hand that received the frame through a queue
+  // Acquire: partner of the releases in grow(). A worker that received the frame through a queue
   // would see them anyway; this keeps the rule local.
   const Shelf* const shelf = shelves_[number / 1024].load(std::memory_order_acquire);
   return *shelf->segments[number % 1024].load(std::memory_order_acquire);

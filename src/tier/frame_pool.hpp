@@ -2,10 +2,10 @@
 // time), and which frames are free, in use, cached or being returned to the kernel. It knows no
 // budget and no window.
 //
-// Threads: the mover's thread calls everything. Hands call frame() and home() for frames that they
-// hold, and write the fields marked [hand] of these. Growth makes a few system calls, once for each
-// 32 MiB or 8 frames. Opening homes makes one, in steps of 2 to 32 MiB or one frame. No other
-// function makes a system call, and none touches a home.
+// Threads: the mover's thread calls everything. Workers call frame() and home() for frames that
+// they hold, and write the fields marked [worker] of these. Growth makes a few system calls, once
+// for each 32 MiB or 8 frames. Opening homes makes one, in steps of 2 to 32 MiB or one frame. No
+// other function makes a system call, and none touches a home.
 #pragma once
 
 #include <algorithm>
@@ -33,9 +33,9 @@ inline constexpr std::uint32_t kNoFrame = ~std::uint32_t{0};
 struct Frame {
   enum class State : std::uint8_t { free, in_use, cached, leaving };
 
-  std::uint64_t tag = kTagZero;        // [hand] Valid only if the frame has pages.
-  std::byte* at = nullptr;             // [hand] Its address in a window; nullptr: at home.
-  Mechanism by = Mechanism::in_place;  // [hand] The mechanism that moved it there.
+  std::uint64_t tag = kTagZero;        // [worker] Valid only if the frame has pages.
+  std::byte* at = nullptr;             // [worker] Its address in a window; nullptr: at home.
+  Mechanism by = Mechanism::in_place;  // [worker] The mechanism that moved it there.
   SlabChunk* slab = nullptr;           // Set if it is cut into smaller frames; owned by SlabPool.
   std::uint64_t stamp = 0;             // Time of caching; the lowest stamp is the coldest frame.
   std::uint64_t owner = 0;             // The domain that acquired it.
@@ -44,22 +44,23 @@ struct Frame {
   std::uint32_t kin_older = kNoFrame, kin_younger = kNoFrame;
   State state = State::free;
   enum class PageLock : std::uint8_t { none, taken, locked, refused };
-  /// [hand] Page-locked for devices. Atomic, because the small frames of a chunk may be with
-  /// several hands.
+  /// [worker] Page-locked for devices. Atomic, because the small frames of a chunk may be with
+  /// several workers.
   std::atomic<PageLock> page_lock{PageLock::none};
-  std::uint64_t forks = 0;  // [hand] Number of forks before it entered its window.
-  bool pages = false;       // [hand] False: the frame is fresh.
-  bool huge = false;        // [hand] Its pages are huge, as far as known.
-  bool mapped = false;      // [hand] Its window, if it is in one, is a mapped window.
-  bool split = false;       // [hand] Its pages were huge before: populate() repairs them.
-  std::uint8_t cuts = 0;  // [hand] Approximate number of mappings that its home costs: FrameMapper.
+  std::uint64_t forks = 0;  // [worker] Number of forks before it entered its window.
+  bool pages = false;       // [worker] False: the frame is fresh.
+  bool huge = false;        // [worker] Its pages are huge, as far as known.
+  bool mapped = false;      // [worker] Its window, if it is in one, is a mapped window.
+  bool split = false;       // [worker] Its pages were huge before: populate() repairs them.
+  std::uint8_t cuts =
+      0;  // [worker] Approximate number of mappings that its home costs: FrameMapper.
   bool referenced = false;  // Other code may reference its pages: not for reuse.
   // A frame in parts, until it has all pages of its extent. It is charged for `charged` pages and
   // has the pages in `has`, either all in its window or all at home.
-  bool in_parts = false;      // [hand] The mover sets it when it acquires the frame.
+  bool in_parts = false;      // [worker] The mover sets it when it acquires the frame.
   std::uint32_t charged = 0;  // Number of pages.
-  PageMask has = 0;           // [hand]
-  bool watched = false;       // [hand] All of its pages arrived watched, and none has left since.
+  PageMask has = 0;           // [worker]
+  bool watched = false;       // [worker] All of its pages arrived watched, and none has left since.
 };
 
 /// The properties of a pool's homes.
@@ -96,7 +97,7 @@ class FramePool : public InArena {
   /// at other addresses.
   Status follow_fork();
 
-  /// [hand] Replaces the home of a frame, whatever is mapped there, by empty memory like its
+  /// [worker] Replaces the home of a frame, whatever is mapped there, by empty memory like its
   /// neighbours. Returns 0 or errno.
   int renew(std::uint32_t index) const;
 
@@ -114,7 +115,7 @@ class FramePool : public InArena {
     host::AddressRange range;
     Vector<Frame> frames;  // Never resized, because an atomic cannot move.
   };
-  // Hands look up segments while the mover adds some, so nothing here ever moves.
+  // Workers look up segments while the mover adds some, so nothing here ever moves.
   struct Shelf : InArena {
     std::array<std::atomic<Segment*>, 1024> segments{};
     ~Shelf();

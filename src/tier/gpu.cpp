@@ -51,7 +51,7 @@ Result<std::unique_ptr<GpuTier>> GpuTier::create(std::unique_ptr<CudaLane> lane,
 
 GpuTier::GpuTier(std::unique_ptr<CudaLane> lane, std::uint64_t budget)
     : Memory(static_cast<AddressSpace&>(*this)), lane_(std::move(lane)) {
-  books_.budget = budget;
+  usage_.budget = budget;
   for (unsigned log2 = kLog2Chunk; log2 <= kLog2Most; ++log2) {
     const std::uint64_t bytes = std::uint64_t{1} << log2;
     HomeOptions homes;
@@ -113,13 +113,13 @@ FrameId GpuTier::acquire_frame(const FrameRequest& request) {
 std::uint32_t GpuTier::take(unsigned log2, std::uint64_t domain) {
   FramePool& from = *size(log2).frames;
   const bool cached = from.coldest() != kNoFrame;
-  if ((cached ? books_.in_use : books_.used()) + from.bytes() > books_.budget) {
+  if ((cached ? usage_.in_use : usage_.used()) + from.bytes() > usage_.budget) {
     return kNoFrame;
   }
   const std::uint32_t index = cached ? from.take_cached(domain) : from.take_fresh(domain);
   if (index != kNoFrame) {
-    books_.in_use += from.bytes();
-    books_.cached -= cached ? from.bytes() : 0;
+    usage_.in_use += from.bytes();
+    usage_.cached -= cached ? from.bytes() : 0;
   }
   return index;
 }
@@ -152,10 +152,10 @@ void GpuTier::return_frame(FrameId frame) {
 // as for all cached frames.
 void GpuTier::put_back(unsigned log2, std::uint32_t index) {
   FramePool& to = *size(log2).frames;
-  books_.in_use -= to.bytes();
+  usage_.in_use -= to.bytes();
   if (to.frame(index).pages) {
     to.cache(index, ++clock_);
-    books_.cached += to.bytes();
+    usage_.cached += to.bytes();
   } else {
     to.give_back(index);
   }
@@ -206,12 +206,12 @@ void GpuTier::finish_trim() {
     FramePool& pool = *size(victim.log2).frames;
     pool.frame(victim.index).pages = false;
     pool.give_back(victim.index);
-    books_.cached -= pool.bytes();
+    usage_.cached -= pool.bytes();
   }
   trimming_.clear();
 }
 
-// [hand] Memory.
+// [worker] Memory.
 
 Status GpuTier::populate(FrameId id, bool clear_it, std::byte* at) {
   const Parts parts = unpack(id);
@@ -542,19 +542,19 @@ cuda::DevicePointer GpuTier::address(FrameId frame) const {
   return begin + parts.index % ((std::uint64_t{1} << kLog2Chunk) / bytes) * bytes;
 }
 
-std::byte* GpuTier::landing(FrameId frame, std::byte*) const {
+std::byte* GpuTier::bytes_at(FrameId frame, std::byte*) const {
   return reinterpret_cast<std::byte*>(address(frame));  // NOLINT: a number to the host.
 }
 
-// [hand] Copies.
+// [worker] Copies.
 
-bool GpuTier::copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end) {
+bool GpuTier::copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Completion& end) {
   counts_.bytes_in += bytes;
   lane_->copy_in(address(to), from, bytes, end);
   return false;
 }
 
-bool GpuTier::copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) {
+bool GpuTier::copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Completion& end) {
   counts_.bytes_out += bytes;
   lane_->copy_out(to, address(from), bytes, end);
   return false;
@@ -571,7 +571,8 @@ bool GpuTier::reaches(const Memory& other) const {
   return std::find(reached_.begin(), reached_.end(), &other) != reached_.end();
 }
 
-bool GpuTier::copy_from(FrameId to, Memory& other, FrameId from, std::uint64_t bytes, Ending& end) {
+bool GpuTier::copy_from(FrameId to, Memory& other, FrameId from, std::uint64_t bytes,
+                        Completion& end) {
   auto& source = static_cast<GpuTier&>(other);  // Guaranteed by reaches().
   counts_.bytes_in += bytes;
   source.counts_.bytes_out += bytes;
@@ -579,7 +580,7 @@ bool GpuTier::copy_from(FrameId to, Memory& other, FrameId from, std::uint64_t b
   return false;
 }
 
-// Runs in the hand's thread: it may take long, and the lane has copies to submit.
+// Runs in the worker's thread: it may take long, and the lane has copies to submit.
 
 Status GpuTier::lock(std::byte* at, std::uint64_t bytes) {
   Status locked = lane_->here([&] {

@@ -63,8 +63,8 @@ class GpuTier final : public AddressSpace, public Memory, public PageLocker {
 
   FrameId acquire_frame(const FrameRequest& request) override;
   void return_frame(FrameId frame) override;
-  FrameBooks books() const override { return books_; }
-  void set_budget(std::uint64_t bytes) override { books_.budget = bytes; }
+  FrameUsage usage() const override { return usage_; }
+  void set_budget(std::uint64_t bytes) override { usage_.budget = bytes; }
   bool needs_populate(FrameId frame) const override;
   Status populate(FrameId frame, bool clear, std::byte* at) override;
   std::uint64_t begin_trim(std::uint64_t bytes) override;
@@ -77,7 +77,7 @@ class GpuTier final : public AddressSpace, public Memory, public PageLocker {
   Pool window_pool(std::uint64_t) const override { return Pool::locked; }
 
   /// Returns the frame's device address: for views; the host must not use it.
-  std::byte* landing(FrameId frame, std::byte* at) const override;
+  std::byte* bytes_at(FrameId frame, std::byte* at) const override;
   Status map(FrameId frame, std::byte* at, Mechanism& used) override;
   Status unmap(FrameId frame, std::byte* at) override;
   Status show(FrameId frame, std::byte* at) override;
@@ -87,11 +87,11 @@ class GpuTier final : public AddressSpace, public Memory, public PageLocker {
   Status lock(std::byte* at, std::uint64_t bytes) override;
   void unlock(std::byte* at) override;
 
-  bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end) override;
-  bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) override;
+  bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Completion& end) override;
+  bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Completion& end) override;
   bool reaches(const Memory& other) const override;
   bool copy_from(FrameId to, Memory& other, FrameId from, std::uint64_t bytes,
-                 Ending& end) override;
+                 Completion& end) override;
 
  private:
   static constexpr unsigned kLog2Chunk = 21;
@@ -166,9 +166,9 @@ class GpuTier final : public AddressSpace, public Memory, public PageLocker {
   std::array<Size, kLog2Most - kLog2Chunk + 1> sizes_;
   std::array<std::unique_ptr<SlabPool>, kLog2Chunk> slabs_;
 
-  FrameBooks books_;  // [mover], like the next two members.
+  FrameUsage usage_;  // [mover], like the next two members.
   std::uint64_t clock_ = 0;
-  Vector<Victim> trimming_;  // The hand that runs the trim reads it.
+  Vector<Victim> trimming_;  // The worker that runs the trim reads it.
 
   Map<cuda::DevicePointer, Shown> shown_;  // Used in the lane's thread, like the next member.
   Map<cuda::DevicePointer, std::uint64_t> windows_;  // Bytes by window address.
@@ -176,7 +176,7 @@ class GpuTier final : public AddressSpace, public Memory, public PageLocker {
   std::mutex showings_mutex_;
   Vector<Showing*> showings_;  // Not served yet. Guarded by showings_mutex_.
 
-  std::mutex slab_pages_mutex_;  // Hands populate one chunk for several slots.
+  std::mutex slab_pages_mutex_;  // Workers populate one chunk for several slots.
   std::mutex locked_mutex_;
   Set<std::byte*> locked_;  // Page-locked ranges by their first byte. Guarded by locked_mutex_.
 

@@ -2,7 +2,8 @@
 // get their pages, and how a home that was cut into several mappings becomes whole again. The space
 // owns it, because homes are registered with the space's userfaultfd. It knows no budget.
 //
-// Threads: the mover's thread calls options_of(). Hands call the others, for frames that they hold.
+// Threads: the mover's thread calls options_of(). Workers call the others, for frames that they
+// hold.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Counters of the host's address space and its memories since they began. Hands, mover and fault
+// Counters of the host's address space and its memories since they began. Workers, mover and fault
 // reader add; any thread reads.
 #pragma once
 

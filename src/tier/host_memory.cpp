@@ -1,5 +1,5 @@
 // The accounting of a host memory: acquired frames, cached frames, and frames that are being
-// returned to the kernel. Its pages are in host_memory_hands.cpp.
+// returned to the kernel. Its pages are in host_memory_workers.cpp.
 #include "tier/host_memory.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr std::size_t kVictimsAtOnce = 2048;
 HostMemory::HostMemory(AddressSpace& space, unsigned number, const HostMemoryOptions& options,
                        HomePages& homes, LiveHostCounters& counters)
     : Memory(space, number), place_(options.place), homes_(homes), counters_(counters) {
-  books_.budget = options.budget;
+  usage_.budget = options.budget;
 }
 
 // The encoding of frame ids: two bits of pool, six of size, three of the memory (FrameId), and the
@@ -95,17 +95,17 @@ std::uint32_t HostMemory::take(FramePool& from, std::uint64_t domain) {
   const std::uint64_t bytes = from.bytes();
   // A cached frame does not change used(). It may still not be acquired if in_use alone would
   // exceed a lowered budget: a trim frees the cache first.
-  if (from.coldest() != kNoFrame && books_.in_use + bytes <= books_.budget) {
-    books_.cached -= bytes;
-    books_.in_use += bytes;
+  if (from.coldest() != kNoFrame && usage_.in_use + bytes <= usage_.budget) {
+    usage_.cached -= bytes;
+    usage_.in_use += bytes;
     return from.take_cached(domain);
   }
-  if (books_.used() + bytes > books_.budget) {
+  if (usage_.used() + bytes > usage_.budget) {
     return kNoFrame;
   }
   const std::uint32_t index = from.take_fresh(domain);
   if (index != kNoFrame) {
-    books_.in_use += bytes;
+    usage_.in_use += bytes;
   }
   return index;
 }
@@ -152,13 +152,13 @@ void HostMemory::put_back(FramePool& to, std::uint32_t index) {
     release_parts(to, index);
   } else if (!frame.pages) {
     to.give_back(index);
-    books_.in_use -= to.bytes();
-  } else if (frame.referenced || books_.used() - leaving_bytes_ > books_.budget) {
+    usage_.in_use -= to.bytes();
+  } else if (frame.referenced || usage_.used() - leaving_bytes_ > usage_.budget) {
     let_leave(to, index, to.bytes());
   } else {
     to.cache(index, ++clock_);
-    books_.in_use -= to.bytes();
-    books_.cached += to.bytes();
+    usage_.in_use -= to.bytes();
+    usage_.cached += to.bytes();
   }
 }
 
@@ -166,7 +166,7 @@ void HostMemory::let_leave(FramePool& from, std::uint32_t index, std::uint64_t b
   from.frame(index).state = Frame::State::leaving;
   leaving_.push_back({&from, index, false, false, bytes});
   leaving_bytes_ += bytes;
-  books_.leaving += bytes;
+  usage_.leaving += bytes;
 }
 
 void HostMemory::mark_referenced(FrameId frame) {
@@ -190,15 +190,15 @@ bool HostMemory::needs_populate(FrameId frame) const {
 }
 
 bool HostMemory::charge_records(std::uint64_t bytes) {
-  if (bytes > records_ && books_.used() + (bytes - records_) > books_.budget) {
+  if (bytes > records_ && usage_.used() + (bytes - records_) > usage_.budget) {
     return false;
   }
-  books_.in_use += bytes - records_;
+  usage_.in_use += bytes - records_;
   records_ = bytes;
   return true;
 }
 
-// Trimming: begin and finish on the mover, run on a hand.
+// Trimming: begin and finish on the mover, run on a worker.
 
 std::uint64_t HostMemory::begin_trim(std::uint64_t bytes) {
   if (!trimming_.empty()) {
@@ -210,7 +210,7 @@ std::uint64_t HostMemory::begin_trim(std::uint64_t bytes) {
     Victim& victim = leaving_.back();
     chosen += victim.bytes;
     leaving_bytes_ -= victim.bytes;
-    books_.leaving -= std::exchange(victim.refused, false) ? 0 : victim.bytes;
+    usage_.leaving -= std::exchange(victim.refused, false) ? 0 : victim.bytes;
     trimming_.push_back(victim);
     leaving_.pop_back();
   }
@@ -281,8 +281,8 @@ void HostMemory::finish_trim() {
       leaving_.push_back({victim.pool, victim.index, false, true, victim.bytes});
       leaving_bytes_ += victim.bytes;
       if (victim.was_cached) {
-        books_.cached -= victim.bytes;
-        books_.in_use += victim.bytes;
+        usage_.cached -= victim.bytes;
+        usage_.in_use += victim.bytes;
       }
       continue;
     }
@@ -291,7 +291,7 @@ void HostMemory::finish_trim() {
     frame.in_parts = false;
     frame.has = 0;
     victim.pool->give_back(victim.index);
-    (victim.was_cached ? books_.cached : books_.in_use) -= victim.bytes;
+    (victim.was_cached ? usage_.cached : usage_.in_use) -= victim.bytes;
     counters_.trims += 1;
     counters_.trimmed_bytes += victim.bytes;
   }
@@ -307,7 +307,7 @@ std::uint64_t HostMemory::charge_of(const FramePool& pool, const Frame& frame) {
 FrameId HostMemory::acquire_parts(const FrameRequest& request, unsigned pages) {
   const std::uint64_t bytes = pages * kSmallestExtent;
   if (request.pool != Pool::small || !space().takes_parts(request.bytes) || bytes > request.bytes ||
-      books_.used() + bytes > books_.budget) {
+      usage_.used() + bytes > usage_.budget) {
     return {};
   }
   const auto log2 = static_cast<unsigned>(std::bit_width(request.bytes) - 1);
@@ -319,7 +319,7 @@ FrameId HostMemory::acquire_parts(const FrameRequest& request, unsigned pages) {
   Frame& frame = from.frame(index);
   frame.in_parts = true;
   frame.charged = pages;
-  books_.in_use += bytes;
+  usage_.in_use += bytes;
   return pack(request.pool, log2, index);
 }
 
@@ -329,11 +329,11 @@ bool HostMemory::charge_parts(FrameId id, unsigned pages) {
   Frame& frame = of.frame(parts.index);
   const std::uint64_t bytes = pages * kSmallestExtent;
   if (!frame.in_parts || charge_of(of, frame) + bytes > of.bytes() ||
-      books_.used() + bytes > books_.budget) {
+      usage_.used() + bytes > usage_.budget) {
     return false;
   }
   frame.charged += pages;
-  books_.in_use += bytes;
+  usage_.in_use += bytes;
   return true;
 }
 
@@ -342,7 +342,7 @@ void HostMemory::discharge_parts(FrameId id, unsigned pages) {
   Frame& frame = pool(parts).frame(parts.index);
   assert(frame.in_parts && frame.charged >= pages);
   frame.charged -= pages;
-  books_.in_use -= pages * kSmallestExtent;
+  usage_.in_use -= pages * kSmallestExtent;
 }
 
 // Its pages go back to the kernel together with those of other frames.
@@ -355,7 +355,7 @@ void HostMemory::release_parts(FramePool& to, std::uint32_t index) {
   }
   frame.in_parts = false;
   to.give_back(index);
-  books_.in_use -= bytes;
+  usage_.in_use -= bytes;
 }
 
 // Fork.
@@ -400,7 +400,7 @@ bool HostMemory::test_consistent() const {
       cached += victim.pool->bytes();
     }
   }
-  return in_use == books_.in_use && cached == books_.cached;
+  return in_use == usage_.in_use && cached == usage_.cached;
 }
 
 }  // namespace tiermem

@@ -5,7 +5,7 @@
 //
 // Threads: as marked in memory.hpp. Accounting and pools belong to the mover's thread. The mover's
 // calls make no system call, except for new address space once in 32 MiB of frames. A frame belongs
-// to one hand at a time.
+// to one worker at a time.
 //
 // The accounting: in_use = acquired frames, whole slab chunks for their frames, frames while their
 // pages are being returned to the kernel, and the records of extents. cached = free frames with
@@ -54,8 +54,8 @@ class HostMemory final : public Memory {
   Place place() const override { return place_; }
   FrameId acquire_frame(const FrameRequest& request) override;
   void return_frame(FrameId frame) override;
-  FrameBooks books() const override { return books_; }
-  void set_budget(std::uint64_t bytes) override { books_.budget = bytes; }
+  FrameUsage usage() const override { return usage_; }
+  void set_budget(std::uint64_t bytes) override { usage_.budget = bytes; }
   bool charge_records(std::uint64_t bytes) override;
   bool needs_populate(FrameId frame) const override;
   Status populate(FrameId frame, bool clear, std::byte* at) override;
@@ -67,7 +67,7 @@ class HostMemory final : public Memory {
   bool charge_parts(FrameId frame, unsigned pages) override;
   void discharge_parts(FrameId frame, unsigned pages) override;
 
-  /// Call before the first copy. The locker outlives all use of this memory by hands.
+  /// Call before the first copy. The locker outlives all use of this memory by workers.
   void lock_pages_with(PageLocker* locker) { locker_ = locker; }
   bool lock_pages(FrameId frame) override;
   bool has_locked_pages(FrameId frame) const override;
@@ -77,17 +77,17 @@ class HostMemory final : public Memory {
   void mark_referenced(FrameId frame);
   /// [mover] Returns the bytes that begin_trim could free: the cache, and frames that wait for
   /// their return to the kernel.
-  std::uint64_t trimmable() const { return books_.cached + leaving_bytes_; }
+  std::uint64_t trimmable() const { return usage_.cached + leaving_bytes_; }
 
   // For the space of this memory.
   /// [any] Returns the pool of a frame, of any host memory.
   static Pool pool_of(FrameId frame) { return unpack(frame).pool; }
   /// [any] Returns the frame's own address, or null if it has no memory outside windows.
   std::byte* home(FrameId frame) const;
-  /// [hand] The frame is not cut from a slab.
+  /// [worker] The frame is not cut from a slab.
   HostFrame frame(FrameId frame) const;
-  /// [hand] Call before the pages are released or moved. A refused lock may be retried by the next
-  /// user.
+  /// [worker] Call before the pages are released or moved. A refused lock may be retried by the
+  /// next user.
   void unlock_pages(const FramePool& of, std::uint32_t index);
   /// [child of fork, its only thread] Homes are not inherited: maps them again, empty.
   Status follow_fork();
@@ -140,17 +140,18 @@ class HostMemory final : public Memory {
   LiveHostCounters& counters_;
   PageLocker* locker_ = nullptr;
   std::atomic<bool> told_of_page_locks_{false};
-  std::mutex slab_pages_mutex_;  // Only one hand at a time populates a slab chunk.
+  std::mutex slab_pages_mutex_;  // Only one worker at a time populates a slab chunk.
 
-  // Used by the mover only. Hands read the pools' pointers while they hold frames of these pools.
-  FrameBooks books_;
+  // Used by the mover only. Workers read the pools' pointers while they hold frames of these pools.
+  FrameUsage usage_;
   std::uint64_t records_ = 0;  // Part of in_use: the bytes of the records of extents.
   std::uint64_t clock_ = 0;    // Stamps of cached frames.
   std::array<std::array<std::unique_ptr<FramePool>, 27>, 3> pools_;
   std::array<std::unique_ptr<SlabPool>, 21> slabs_;
   Vector<Victim> leaving_;  // Returned and not to be reused; in_use until trimmed.
   std::uint64_t leaving_bytes_ = 0;
-  Vector<Victim> trimming_;  // Used by the mover, and by a hand between begin_trim and finish_trim.
+  Vector<Victim>
+      trimming_;  // Used by the mover, and by a worker between begin_trim and finish_trim.
 };
 
 }  // namespace tiermem

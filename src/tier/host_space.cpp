@@ -1,5 +1,5 @@
 // The windows of the host's address space, the touches that it receives, and what a fork changes.
-// How frames appear in windows is in host_space_hands.cpp, probing in host_probe.cpp.
+// How frames appear in windows is in host_space_workers.cpp, probing in host_probe.cpp.
 #include "tier/host_space.hpp"
 
 #include <poll.h>

@@ -57,7 +57,7 @@ class HostSpace final : public AddressSpace {
   /// Creates the space and its memories. Errors: unsupported: the requested mechanism or required
   /// huge pages are not available. A failure leaves nothing behind.
   static Result<std::unique_ptr<HostSpace>> create(const HostSpaceOptions& options);
-  /// No frame may be in a window, and no hand and no fault reader may be inside.
+  /// No frame may be in a window, and no worker and no fault reader may be inside.
   ~HostSpace() override;
 
   std::span<Memory* const> memories() const override { return memories_; }
@@ -73,7 +73,7 @@ class HostSpace final : public AddressSpace {
 
   /// With in_place, bytes that were read to this address belong to the window: unmap() must follow
   /// even without a map().
-  std::byte* landing(FrameId frame, std::byte* at) const override;
+  std::byte* bytes_at(FrameId frame, std::byte* at) const override;
   Status map(FrameId frame, std::byte* at, Mechanism& used) override;
   Status unmap(FrameId frame, std::byte* at) override;
   Status withdraw(FrameId frame, std::byte* at) override;
@@ -141,11 +141,11 @@ class HostSpace final : public AddressSpace {
   void fill_hole(std::byte* address);
   /// [any] Does the same for each missing page of the range.
   void fill_holes(std::byte* address, std::uint64_t bytes);
-  /// [fault reader] Returns whether the touching thread is a hand that works on a withdrawal. It
-  /// gets zeros; a transfer would wait for the same hand, so none may be requested.
+  /// [fault reader] Returns whether the touching thread is a worker that works on a withdrawal. It
+  /// gets zeros; a transfer would wait for the same worker, so none may be requested.
   bool is_own(const Fault& fault) const { return mapper_.unshares(fault.thread); }
 
-  // Fork: no hand and no fault reader may be inside these calls.
+  // Fork: no worker and no fault reader may be inside these calls.
   /// [forking thread] In parent and child: the pages in windows are shared from now on.
   void note_fork() { forks_.fetch_add(1); }
   /// [child of fork, its only thread] Opens a userfaultfd of its own, and maps what was not
@@ -217,7 +217,7 @@ class HostSpace final : public AddressSpace {
 
   // Bytes of live mapped windows without userfaultfd.
   std::atomic<std::uint64_t> trapped_bytes_{0};
-  // Written by the forking thread, read by hands and the mover.
+  // Written by the forking thread, read by workers and the mover.
   std::atomic<std::uint64_t> forks_{0};
 
   // Number of forks when this process began: it watches no frame from before.

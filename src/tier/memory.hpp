@@ -3,14 +3,14 @@
 // contract of the space, address_space.hpp.
 //
 // Threads: calls marked [mover] come only from the mover's thread, and return at once. Calls marked
-// [hand] come from a hand and may block. Calls marked [any] come from callers' threads.
+// [worker] come from a worker and may block. Calls marked [any] come from callers' threads.
 #pragma once
 
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
 
-#include "base/ending.hpp"
+#include "base/completion.hpp"
 #include "tier/frame.hpp"
 #include "tiermem/status.hpp"
 #include "tiermem/types.hpp"
@@ -30,7 +30,7 @@ struct FrameRequest {
 
 /// The accounting of a memory in bytes. used = in_use + cached, and used <= budget except after
 /// set_budget() below used().
-struct FrameBooks {
+struct FrameUsage {
   std::uint64_t budget = 0;
   std::uint64_t in_use = 0;   ///< Acquired frames, including slab and staging remainders.
   std::uint64_t cached = 0;   ///< Free frames with pages that are kept for the next request.
@@ -66,16 +66,16 @@ class Memory {
   /// may free them instead, at once or with the next trim, while used() exceeds the budget. It does
   /// so if the frame was marked as referenced by other code.
   virtual void return_frame(FrameId frame) = 0;
-  virtual FrameBooks books() const = 0;  // [mover]
+  virtual FrameUsage usage() const = 0;  // [mover]
   // [mover] May be below used(); cached frames are freed first.
   virtual void set_budget(std::uint64_t bytes) = 0;
   /// [mover] Replaces the charge for the records of extents. Returns false, and changes nothing, if
   /// there is no room for more.
   virtual bool charge_records(std::uint64_t /*bytes*/) { return true; }
-  /// [mover] Returns whether populate() must run on a hand before the frame receives bytes: it has
-  /// no pages, or bytes of another domain.
+  /// [mover] Returns whether populate() must run on a worker before the frame receives bytes: it
+  /// has no pages, or bytes of another domain.
   virtual bool needs_populate(FrameId frame) const = 0;
-  /// [hand] Populates the frame with pages. Clears it if it holds bytes of another domain, or if
+  /// [worker] Populates the frame with pages. Clears it if it holds bytes of another domain, or if
   /// `clear` is set; fresh huge pages are zero already and are not cleared twice. `at`: its future
   /// address in a window, or null. Frames without memory of their own get their pages at this
   /// address, and AddressSpace::unmap() must follow. Errors: no_capacity: the kernel has no pages.
@@ -86,7 +86,7 @@ class Memory {
   /// order; finish_trim updates the accounting.
   // [mover] Takes victims off the cache; returns their bytes.
   virtual std::uint64_t begin_trim(std::uint64_t bytes) = 0;
-  virtual void run_trim() = 0;     // [hand]
+  virtual void run_trim() = 0;     // [worker]
   virtual void finish_trim() = 0;  // [mover]
 
   // The charges of frames of parts (address_space.hpp).
@@ -102,7 +102,7 @@ class Memory {
 
   // Page-locked frames. A frame that devices read and write is at its own address and outside its
   // window, which is not a mapped one. The reason is that page-locked memory does not move.
-  /// [hand] Page-locks the frame's pages for devices, if the frame is at its own address and
+  /// [worker] Page-locks the frame's pages for devices, if the frame is at its own address and
   /// locking is possible. They stay locked until the frame appears in a window or its pages return
   /// to the kernel. Returns false if they are not locked.
   virtual bool lock_pages(FrameId) { return false; }
@@ -110,15 +110,16 @@ class Memory {
   /// because unlocking waits for the work of devices.
   virtual bool has_locked_pages(FrameId) const { return false; }
 
-  // [hand] Opaque memory only: its space is not host_addressable(). Returns false if the copy is in
-  // progress: `end.ended` will be called, possibly before this returns. Returns true if it has
+  // [worker] Opaque memory only: its space is not host_addressable(). Returns false if the copy is
+  // in progress: `end.ended` will be called, possibly before this returns. Returns true if it has
   // ended, with its result in `end.status`.
-  virtual bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end);
-  virtual bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end);
+  virtual bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Completion& end);
+  virtual bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Completion& end);
   /// [mover] Returns whether bytes can come here directly from that other opaque memory.
   virtual bool reaches(const Memory&) const { return false; }
   /// Copies from a frame of such a memory, as copy_in() does, and in the order of those copies.
-  virtual bool copy_from(FrameId to, Memory& other, FrameId from, std::uint64_t bytes, Ending& end);
+  virtual bool copy_from(FrameId to, Memory& other, FrameId from, std::uint64_t bytes,
+                         Completion& end);
 
  private:
   AddressSpace& space_;

@@ -13,7 +13,7 @@ namespace tiermem {
 namespace {
 
 constexpr std::uint64_t kSlotBytes = host::kHugePage;
-constexpr std::uint64_t kSlots = 32;  // More than the number of hands.
+constexpr std::uint64_t kSlots = 32;  // More than the number of workers.
 
 Status dress(std::byte* address, std::uint64_t bytes, bool huge) {
   best_effort(host::advise(address, bytes, huge ? host::Advise::huge : host::Advise::no_huge),

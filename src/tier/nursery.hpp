@@ -4,7 +4,7 @@
 // moved home. A slot is 2 MiB; a larger home takes several turns. Outside a turn no slot has pages,
 // so the nursery needs no charge.
 //
-// Threads: any number of hands may call fill at once. If all slots are taken, fill waits for one.
+// Threads: any number of workers may call fill at once. If all slots are taken, fill waits for one.
 #pragma once
 
 #include <condition_variable>

@@ -1,5 +1,5 @@
 // Page-locks host memory for devices: their copies then run at the link's rate and in parallel.
-// Calls are for hands, and may take 0.1 ms for each 2 MiB.
+// Calls are for workers, and may take 0.1 ms for each 2 MiB.
 #pragma once
 
 #include <cstddef>

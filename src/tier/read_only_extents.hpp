@@ -7,7 +7,7 @@
 // A closed extent cannot leave its window: UFFDIO_MOVE and mremap need pages that are writable at
 // home. Therefore release() must precede its departure.
 //
-// Threads: the hand that holds the extent calls protect() and release(); the fault reader calls
+// Threads: the worker that holds the extent calls protect() and release(); the fault reader calls
 // close(). One mutex, held across mprotect, keeps the set and the protections consistent.
 #pragma once
 

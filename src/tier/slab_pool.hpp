@@ -2,7 +2,7 @@
 // frame of the locked 2 MiB pool. That pool therefore charges and caches chunks and returns them to
 // the kernel; this file only cuts them. Only whole chunks are freed, never a part of a huge page.
 //
-// Threads: the mover's thread takes and returns frames. Hands read the slab of a frame that they
+// Threads: the mover's thread takes and returns frames. Workers read the slab of a frame that they
 // hold, and write its slot's tag and `pages`.
 //
 //   chunk.in_use == number of slots with `used`;  a chunk with in_use == 0 does not exist.
@@ -18,7 +18,7 @@
 namespace tiermem {
 
 struct SlabSlot {
-  std::uint64_t tag = kTagZero;  // [hand]
+  std::uint64_t tag = kTagZero;  // [worker]
   std::uint64_t owner = 0;
   bool used = false;
   bool referenced = false;
@@ -28,7 +28,7 @@ struct SlabChunk : InArena {
   std::uint64_t frame_bytes = 0;
   std::uint32_t in_use = 0;
   bool referenced = false;  // One of its frames was referenced: the chunk is not for reuse.
-  /// Set by the first hand that populates the chunk, read by all: the slots share one huge page.
+  /// Set by the first worker that populates the chunk, read by all: the slots share one huge page.
   std::atomic<bool> pages{false};
   Vector<SlabSlot> slots;
   Vector<std::uint16_t> free;

@@ -2,7 +2,7 @@
 // for the guarantees of a tier, never for its name.
 //
 // Threads: calls marked [mover] come only from the mover's thread, and return at once. Calls marked
-// [hand] come from a hand and may block.
+// [worker] come from a worker and may block.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,7 @@ struct SlotCompletion {
   std::uint64_t device_offset = 0;
 };
 
-struct SlotBooks {
+struct SlotUsage {
   std::uint64_t budget = 0;
   std::uint64_t in_use = 0;  ///< Bytes of allocated slots.
   /// Bytes that the files occupy; <= budget except after set_budget() below it, as files never
@@ -59,15 +59,15 @@ class SlotTier {
   virtual Place place() const = 0;
 
   /// [mover] Allocates room for `bytes` (a power of two) on a device without its bit set in
-  /// `avoid`. Errors: busy: grow() must first make room on a hand. no_capacity: the budget or the
+  /// `avoid`. Errors: busy: grow() must first make room on a worker. no_capacity: the budget or the
   /// devices are full.
   virtual Result<SlotId> allocate(std::uint64_t bytes, std::uint64_t avoid) = 0;
   virtual void free(SlotId slot) = 0;  // [mover]
   /// [mover] Returns the bytes that the slot is charged for.
   virtual std::uint64_t bytes_of(SlotId) const { return 0; }
-  virtual SlotBooks books() const = 0;  // [mover]
+  virtual SlotUsage usage() const = 0;  // [mover]
   virtual void set_budget(std::uint64_t bytes) = 0;
-  // [hand] Preallocates room for slots of `bytes` on some device.
+  // [worker] Preallocates room for slots of `bytes` on some device.
   virtual Status grow(std::uint64_t bytes) = 0;
   /// [mover] Returns the number of concurrent transfers that keeps the devices busy.
   virtual unsigned depth() const = 0;

@@ -50,7 +50,7 @@ struct CommitTest : ::testing::Test {
 FOUND_TEST(CommitTest, L14_memory_that_may_be_written_grows_with_what_is_used) {
   in_limited_child([&] {
     const std::uint64_t before = mappings().writable;
-    auto context = make_context("dram=64M; hands=1; nvme=" + directory.path() + ":256M");
+    auto context = make_context("dram=64M; workers=1; nvme=" + directory.path() + ":256M");
     ASSERT_NE(context, nullptr);
     auto buffer = context->alloc(96 * kMiB);
     ASSERT_TRUE(buffer.ok()) << buffer.message();
@@ -64,7 +64,7 @@ FOUND_TEST(CommitTest, L14_memory_that_may_be_written_grows_with_what_is_used) {
 FOUND_TEST(CommitTest, L14_a_buffer_fits_where_the_commit_that_is_left_holds_it) {
   in_limited_child([&] {
     limit(RLIMIT_DATA, status_bytes("VmData:") + 480 * kMiB);
-    auto made = Context::create("dram=64M; hands=1; nvme=" + directory.path() + ":256M");
+    auto made = Context::create("dram=64M; workers=1; nvme=" + directory.path() + ":256M");
     ASSERT_TRUE(made.ok()) << made.message();
     for (const std::uint32_t flags : {0u, std::uint32_t{kMapped}}) {
       auto buffer = (*made)->alloc(96 * kMiB, {.flags = flags});
@@ -82,7 +82,7 @@ FOUND_TEST(CommitTest, L14_a_buffer_fits_where_the_commit_that_is_left_holds_it)
 
 FOUND_TEST(CommitTest, L14_a_refusal_names_the_limit_of_writable_memory) {
   in_limited_child([&] {
-    auto made = Context::create("dram=64M; hands=1; nvme=" + directory.path() + ":256M");
+    auto made = Context::create("dram=64M; workers=1; nvme=" + directory.path() + ":256M");
     ASSERT_TRUE(made.ok()) << made.message();
     limit(RLIMIT_DATA, status_bytes("VmData:") + 64 * kMiB);
     auto buffer = (*made)->alloc(1024 * kMiB);
@@ -115,7 +115,7 @@ FOUND_TEST(CommitTest, L14_a_small_address_space_has_a_context_or_a_sentence) {
                   ::mmap(nullptr, reserved << 30, PROT_NONE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED);
       limit(RLIMIT_AS, status_bytes("VmSize:") + room * kMiB);
-      auto made = Context::create("dram=16M; hands=1; nvme=" + directory.path() + ":64M");
+      auto made = Context::create("dram=16M; workers=1; nvme=" + directory.path() + ":64M");
       if (!made.ok()) {
         EXPECT_NE(std::strstr(made.message(), "ulimit -v"), nullptr) << made.message();
         EXPECT_LT(room, 512u) << made.message();

@@ -31,7 +31,7 @@ struct RecordsTest : ::testing::Test {
     if (kSanitized) {
       GTEST_SKIP() << "a sanitizer has memory of its own for all of it";
     }
-    context = make_context("dram=32M; hands=1; nvme=" + directory.path() + ":512M");
+    context = make_context("dram=32M; workers=1; nvme=" + directory.path() + ":512M");
     ASSERT_NE(context, nullptr);
     // Creates everything that the first use of each kind creates.
     for (const std::uint32_t flags : {0u, std::uint32_t{kMapped}}) {

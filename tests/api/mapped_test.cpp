@@ -254,10 +254,10 @@ TEST_F(MappedBuffers, a_scan_that_comes_into_extents_anywhere_is_read_ahead) {
   EXPECT_LE(context->stats().promoted - before.promoted, 16 * kMiB);
 }
 
-// With four hands, the hands move the pages and not the mover.
-TEST_F(MappedBuffers, several_hands_bring_what_several_threads_touch) {
+// With four workers, the workers move the pages and not the mover.
+TEST_F(MappedBuffers, several_workers_bring_what_several_threads_touch) {
   context.reset();
-  open("dram=16M; hands=4; nvme=" + directory.path() + ":512M");
+  open("dram=16M; workers=4; nvme=" + directory.path() + ":512M");
   constexpr std::size_t kPageWords = 512;
   Buffer buffer = mapped(64 * kMiB, 65536);
   const std::span<std::uint64_t> all = words(buffer);

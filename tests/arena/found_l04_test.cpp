@@ -31,7 +31,7 @@ class Refusals : public ::testing::Test {
   using Call = std::function<Status(Context&)>;
 
   void open(const std::string& more = "") {
-    context_ = make_context("dram=8M; hands=1; nvme=" + directory_.path() + ":64M" + more);
+    context_ = make_context("dram=8M; workers=1; nvme=" + directory_.path() + ":64M" + more);
     auto made = context_->alloc(kTable, {.advice = Advice::random, .label = "table"});
     ASSERT_TRUE(made.ok()) << made.message();
     table_ = std::move(made).value();
@@ -305,7 +305,7 @@ bool has_open(const std::string& path) {
 
 // The mover closes the file of a freed buffer. No call but the free wakes it.
 TEST_F(Refusals, a_free_whose_record_is_refused_ends_without_another_call) {
-  context_ = make_context("dram=8M; hands=1; busy_poll=0; nvme=off");
+  context_ = make_context("dram=8M; workers=1; busy_poll=0; nvme=off");
   const std::string path = directory_.path() + "/file";
   std::ofstream(path) << std::string(4096, 'f');
   for (int i = 0; i < 20; ++i) {

@@ -84,7 +84,7 @@ void damaged_file(Context& context, const std::string& path) {
 
 /// Uses everything. Returns whether an allocation was refused.
 bool everything(const std::string& directory, std::uint64_t granted) {
-  auto context = Context::create("dram=8M; nvme=" + directory + ":32M; hands=1");
+  auto context = Context::create("dram=8M; nvme=" + directory + ":32M; workers=1");
   EXPECT_TRUE(context.ok()) << context.message();
   {
     auto first = (*context)->alloc(kMiB);  // All threads have started when its view is acquired.

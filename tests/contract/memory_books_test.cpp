@@ -5,9 +5,9 @@ namespace tiermem::contract {
 namespace {
 
 TEST_P(MemoryContract, new_memory_has_its_budget_and_nothing_in_use) {
-  EXPECT_EQ(books().budget, facts().budget);
-  EXPECT_EQ(books().used(), 0U);
-  EXPECT_EQ(books().leaving, 0U);
+  EXPECT_EQ(usage().budget, facts().budget);
+  EXPECT_EQ(usage().used(), 0U);
+  EXPECT_EQ(usage().leaving, 0U);
   EXPECT_FALSE(memory().lost());
   EXPECT_TRUE(memory().loss().ok());
   EXPECT_EQ(memory().place(), memory().place());
@@ -18,10 +18,10 @@ TEST_P(MemoryContract, fresh_frame_is_charged_and_leaves_no_charge_when_returned
     const FrameId frame = acquire(each);
     ASSERT_TRUE(frame.valid()) << each.bytes;
     EXPECT_TRUE(memory().needs_populate(frame)) << each.bytes;
-    EXPECT_EQ(books().in_use, charge(each));
-    EXPECT_EQ(books().cached, 0U);
+    EXPECT_EQ(usage().in_use, charge(each));
+    EXPECT_EQ(usage().cached, 0U);
     give_back(frame);
-    EXPECT_EQ(books().used(), 0U) << each.bytes;
+    EXPECT_EQ(usage().used(), 0U) << each.bytes;
   }
 }
 
@@ -30,12 +30,12 @@ TEST_P(MemoryContract, budget_is_full_then_no_frame_is_acquired) {
     std::uint64_t frames = 0;
     while (acquire(each).valid()) {
       ++frames;
-      ASSERT_LE(books().used(), books().budget);
-      ASSERT_GE(books().in_use, frames * each.bytes);
-      ASSERT_LE(frames * each.bytes, books().budget) << "more frames than the budget has room for";
+      ASSERT_LE(usage().used(), usage().budget);
+      ASSERT_GE(usage().in_use, frames * each.bytes);
+      ASSERT_LE(frames * each.bytes, usage().budget) << "more frames than the budget has room for";
     }
-    EXPECT_EQ(frames, books().budget / each.bytes);
-    EXPECT_EQ(books().in_use, books().budget);
+    EXPECT_EQ(frames, usage().budget / each.bytes);
+    EXPECT_EQ(usage().in_use, usage().budget);
     give_back_all();
     (void)trim(memory());
   }
@@ -44,15 +44,15 @@ TEST_P(MemoryContract, budget_is_full_then_no_frame_is_acquired) {
 TEST_P(MemoryContract, populated_frame_returns_then_it_is_cached_and_serves_the_next_request) {
   for (const Class& each : classes()) {
     const FrameId frame = populated(each);
-    const std::uint64_t used = books().used();
-    EXPECT_EQ(books().cached, 0U);
+    const std::uint64_t used = usage().used();
+    EXPECT_EQ(usage().cached, 0U);
     give_back(frame);
-    EXPECT_EQ(books().in_use, 0U);
-    EXPECT_EQ(books().cached, used) << "its pages are kept";
+    EXPECT_EQ(usage().in_use, 0U);
+    EXPECT_EQ(usage().cached, used) << "its pages are kept";
     const FrameId again = acquire(each);
     ASSERT_TRUE(again.valid());
-    EXPECT_EQ(books().used(), used) << "a cached frame is preferred";
-    EXPECT_EQ(books().cached, 0U);
+    EXPECT_EQ(usage().used(), used) << "a cached frame is preferred";
+    EXPECT_EQ(usage().cached, 0U);
     EXPECT_FALSE(memory().needs_populate(again)) << "it has its pages, and the domain is the same";
     give_back(again);
     (void)trim(memory());
@@ -66,36 +66,36 @@ TEST_P(MemoryContract, cached_frames_fill_the_budget_then_another_class_waits_fo
     populated(large);
   }
   give_back_all();
-  EXPECT_EQ(books().cached, facts().budget);
+  EXPECT_EQ(usage().cached, facts().budget);
   if (charge(small) != charge(large)) {
     EXPECT_FALSE(acquire(small).valid()) << "cached frames count";
   }
   EXPECT_EQ(trim(memory(), 1), large.bytes);
   EXPECT_TRUE(acquire(small).valid());
-  EXPECT_LE(books().used(), books().budget);
+  EXPECT_LE(usage().used(), usage().budget);
 }
 
 TEST_P(MemoryContract, trim_frees_what_it_returns_and_the_books_change_at_its_end) {
   for (const Class& each : classes()) {
     const std::uint64_t unit = charge(each);
-    while (books().in_use < 4 * unit) {
+    while (usage().in_use < 4 * unit) {
       ASSERT_TRUE(populated(each).valid());
     }
     give_back_all();
-    ASSERT_EQ(books().cached, 4 * unit);
+    ASSERT_EQ(usage().cached, 4 * unit);
     EXPECT_EQ(memory().begin_trim(unit + 1), 2 * unit) << "until the bytes are free";
-    EXPECT_EQ(books().used(), 4 * unit) << "the pages are still there";
+    EXPECT_EQ(usage().used(), 4 * unit) << "the pages are still there";
     EXPECT_TRUE(subject().consistent());
     memory().run_trim();
-    EXPECT_EQ(books().used(), 4 * unit);
+    EXPECT_EQ(usage().used(), 4 * unit);
     memory().finish_trim();
-    EXPECT_EQ(books().used(), 2 * unit);
-    EXPECT_EQ(books().cached, 2 * unit);
+    EXPECT_EQ(usage().used(), 2 * unit);
+    EXPECT_EQ(usage().cached, 2 * unit);
     EXPECT_TRUE(subject().consistent());
     EXPECT_EQ(memory().begin_trim(~std::uint64_t{0}), 2 * unit) << "or none is left";
     memory().run_trim();
     memory().finish_trim();
-    EXPECT_EQ(books().used(), 0U);
+    EXPECT_EQ(usage().used(), 0U);
     EXPECT_EQ(memory().begin_trim(1), 0U) << "nothing is cached";
   }
 }
@@ -105,7 +105,7 @@ TEST_P(MemoryContract, trim_finds_frames_in_use_then_they_and_their_bytes_stay) 
   const FrameId kept = filled(of, 5);
   give_back(populated(of));
   EXPECT_EQ(trim(memory()), charge(of));
-  EXPECT_EQ(books().in_use, charge(of));
+  EXPECT_EQ(usage().in_use, charge(of));
   EXPECT_TRUE(holds(kept, of.bytes, 5));
 }
 
@@ -133,20 +133,20 @@ TEST_P(MemoryContract, budget_is_lowered_below_used_then_nothing_is_acquired_unt
   }
   const std::uint64_t most = frames.size() / 2;
   memory().set_budget(most * unit);
-  EXPECT_EQ(books().budget, most * unit);
-  EXPECT_EQ(books().in_use, frames.size() * unit) << "a budget takes no frame away";
+  EXPECT_EQ(usage().budget, most * unit);
+  EXPECT_EQ(usage().in_use, frames.size() * unit) << "a budget takes no frame away";
   while (frames.size() > most) {
     EXPECT_FALSE(acquire(of).valid()) << frames.size() << " frames are in use";
     give_back(frames.back());
     frames.pop_back();
-    ASSERT_LE(books().leaving, books().in_use);
+    ASSERT_LE(usage().leaving, usage().in_use);
     (void)trim(memory(), 1);
-    EXPECT_EQ(books().used(), frames.size() * unit) << "the frame above the budget is free";
+    EXPECT_EQ(usage().used(), frames.size() * unit) << "the frame above the budget is free";
   }
   EXPECT_FALSE(acquire(of).valid());
   give_back(frames.back());
   EXPECT_TRUE(acquire(of).valid());
-  EXPECT_LE(books().used(), books().budget);
+  EXPECT_LE(usage().used(), usage().budget);
   EXPECT_TRUE(subject().consistent());
 }
 
@@ -159,12 +159,12 @@ TEST_P(MemoryContract, budget_is_lowered_below_the_cache_then_cached_frames_do_n
       populated(each);
     }
     give_back_all();
-    ASSERT_EQ(books().cached, 4 * charge(each));
+    ASSERT_EQ(usage().cached, 4 * charge(each));
     memory().set_budget(2 * charge(each));
     EXPECT_TRUE(acquire(each).valid());
     EXPECT_TRUE(acquire(each).valid());
     EXPECT_FALSE(acquire(each).valid()) << "in use would exceed the budget";
-    EXPECT_EQ(books().in_use, 2 * charge(each));
+    EXPECT_EQ(usage().in_use, 2 * charge(each));
     memory().set_budget(facts().budget);
     EXPECT_TRUE(acquire(each).valid()) << "a higher budget";
     give_back_all();
@@ -175,21 +175,21 @@ TEST_P(MemoryContract, budget_is_lowered_below_the_cache_then_cached_frames_do_n
 TEST_P(MemoryContract, records_are_charged_as_far_as_there_is_room) {
   if (!facts().charges_records) {
     EXPECT_TRUE(memory().charge_records(3 * kSmallestExtent)) << "the base class takes all";
-    EXPECT_EQ(books().used(), 0U);
+    EXPECT_EQ(usage().used(), 0U);
     return;
   }
   EXPECT_TRUE(memory().charge_records(3 * kSmallestExtent));
-  EXPECT_EQ(books().in_use, 3 * kSmallestExtent);
+  EXPECT_EQ(usage().in_use, 3 * kSmallestExtent);
   EXPECT_TRUE(memory().charge_records(5 * kSmallestExtent)) << "a charge replaces the last one";
-  EXPECT_EQ(books().in_use, 5 * kSmallestExtent);
+  EXPECT_EQ(usage().in_use, 5 * kSmallestExtent);
   EXPECT_FALSE(memory().charge_records(facts().budget + 1));
-  EXPECT_EQ(books().in_use, 5 * kSmallestExtent) << "a refusal changes nothing";
+  EXPECT_EQ(usage().in_use, 5 * kSmallestExtent) << "a refusal changes nothing";
   memory().set_budget(4 * kSmallestExtent);
   EXPECT_TRUE(memory().charge_records(4 * kSmallestExtent)) << "less always fits";
   EXPECT_FALSE(acquire({Pool::locked, kSmallestExtent}).valid());
   EXPECT_FALSE(memory().charge_records(5 * kSmallestExtent));
   EXPECT_TRUE(memory().charge_records(0));
-  EXPECT_EQ(books().in_use, 0U);
+  EXPECT_EQ(usage().in_use, 0U);
   EXPECT_TRUE(subject().consistent());
 }
 
@@ -210,12 +210,12 @@ TEST_P(MemoryContract, memory_is_lost_then_accounting_still_works_and_copies_end
   }
   EXPECT_TRUE(memory().lost());
   EXPECT_FALSE(memory().loss().ok());
-  const std::uint64_t in_use = books().in_use;
+  const std::uint64_t in_use = usage().in_use;
   give_back(one);
-  EXPECT_EQ(books().in_use, in_use - of.bytes);
+  EXPECT_EQ(usage().in_use, in_use - of.bytes);
   give_back(other);
   (void)trim(memory());
-  EXPECT_EQ(books().used(), 0U);
+  EXPECT_EQ(usage().used(), 0U);
 }
 
 }  // namespace

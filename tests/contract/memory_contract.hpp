@@ -23,18 +23,18 @@
 namespace tiermem::contract {
 
 /// An ending that counts its calls.
-class CountedEnding : public Ending {
+class CountedCompletion : public Completion {
  public:
-  CountedEnding() {
-    ended = [](Ending& end) {
-      auto& self = static_cast<CountedEnding&>(end);
+  CountedCompletion() {
+    ended = [](Completion& end) {
+      auto& self = static_cast<CountedCompletion&>(end);
       const std::lock_guard lock(self.mutex_);
       ++self.calls_;
       self.changed_.notify_all();
     };
   }
-  CountedEnding(const CountedEnding&) = delete;
-  CountedEnding& operator=(const CountedEnding&) = delete;
+  CountedCompletion(const CountedCompletion&) = delete;
+  CountedCompletion& operator=(const CountedCompletion&) = delete;
   void wait(MemorySubject& subject) {
     subject.run_copies();
     std::unique_lock lock(mutex_);
@@ -69,7 +69,7 @@ inline std::uint64_t trim(Memory& memory, std::uint64_t bytes = ~std::uint64_t{0
 /// Copies to or from an opaque frame, and waits for the end.
 inline Status copy(MemorySubject& subject, bool in, FrameId frame, std::byte* host,
                    std::uint64_t bytes) {
-  CountedEnding end;
+  CountedCompletion end;
   Memory& memory = subject.memory();
   const bool at_once =
       in ? memory.copy_in(frame, host, bytes, end) : memory.copy_out(host, frame, bytes, end);
@@ -85,7 +85,7 @@ inline Status put(MemorySubject& subject, FrameId frame, const Block& bytes) {
     Block source = bytes;
     return copy(subject, true, frame, source.data(), source.size());
   }
-  subject.write(subject.space().landing(frame, nullptr), bytes.data(), bytes.size());
+  subject.write(subject.space().bytes_at(frame, nullptr), bytes.data(), bytes.size());
   return {};
 }
 
@@ -96,7 +96,7 @@ inline Block bytes_of(MemorySubject& subject, FrameId frame, std::uint64_t bytes
     const Status copied = copy(subject, false, frame, result.data(), bytes);
     EXPECT_TRUE(copied.ok()) << copied.message();
   } else {
-    subject.read(result.data(), subject.space().landing(frame, nullptr), bytes);
+    subject.read(result.data(), subject.space().bytes_at(frame, nullptr), bytes);
   }
   return result;
 }
@@ -126,8 +126,8 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
       memory().return_frame(held.frame);
     }
     (void)trim(memory());
-    EXPECT_EQ(memory().books().in_use, 0U) << "something is charged and not held";
-    EXPECT_EQ(memory().books().used(), 0U);
+    EXPECT_EQ(memory().usage().in_use, 0U) << "something is charged and not held";
+    EXPECT_EQ(memory().usage().used(), 0U);
     EXPECT_TRUE(subject_->consistent());
     for (const auto& [window, bytes] : windows_) {
       space().release_window(window, bytes);
@@ -148,7 +148,7 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
   AddressSpace& space() { return subject_->space(); }
   const MemoryFacts& facts() { return subject_->facts(); }
   bool opaque() { return !space().host_addressable(); }
-  FrameBooks books() { return memory().books(); }
+  FrameUsage usage() { return memory().usage(); }
   std::uint64_t largest() { return facts().extents.back(); }
   /// The charge of a single frame of the class.
   std::uint64_t charge(Class of) {

@@ -15,7 +15,7 @@ TEST_P(MemoryContract, populated_frames_have_distinct_memory_that_keeps_its_byte
   std::vector<Kept> kept;
   for (int round = 0; round < 3; ++round) {
     for (const Class& each : classes()) {
-      if (books().used() + 2 * charge(each) > facts().budget) {
+      if (usage().used() + 2 * charge(each) > facts().budget) {
         continue;
       }
       kept.push_back({populated(each), each.bytes, kept.size() + 1});
@@ -24,9 +24,9 @@ TEST_P(MemoryContract, populated_frames_have_distinct_memory_that_keeps_its_byte
   }
   for (const Kept& each : kept) {
     EXPECT_TRUE(holds(each.frame, each.bytes, each.seed)) << each.bytes;
-    EXPECT_NE(space().landing(each.frame, nullptr), nullptr);
+    EXPECT_NE(space().bytes_at(each.frame, nullptr), nullptr);
     EXPECT_EQ(
-        reinterpret_cast<std::uint64_t>(space().landing(each.frame, nullptr)) % kSmallestExtent,
+        reinterpret_cast<std::uint64_t>(space().bytes_at(each.frame, nullptr)) % kSmallestExtent,
         0U);
     EXPECT_FALSE(memory().needs_populate(each.frame));
   }
@@ -53,12 +53,12 @@ TEST_P(MemoryContract, every_frame_names_its_memory) {
 
 TEST_P(MemoryContract, locked_frame_never_changes_its_address) {
   const FrameId frame = populated({Pool::locked, largest()});
-  std::byte* const at = space().landing(frame, nullptr);
+  std::byte* const at = space().bytes_at(frame, nullptr);
   put(frame, largest(), 2);
   give_back(populated({Pool::locked, largest()}));
   (void)trim(memory());
   ASSERT_TRUE(memory().populate(frame, false, nullptr).ok());
-  EXPECT_EQ(space().landing(frame, nullptr), at);
+  EXPECT_EQ(space().bytes_at(frame, nullptr), at);
   EXPECT_TRUE(holds(frame, largest(), 2)) << "populate keeps the bytes of the frame's own domain";
 }
 
@@ -93,12 +93,12 @@ TEST_P(MemoryContract, frame_changes_domain_then_it_must_be_populated_and_reads_
        {std::uint64_t{0}, std::uint64_t{9} << 32 | 5, std::uint64_t{7} << 32 | 6}) {
     for (const Class& each : classes()) {
       const FrameId mine = populated(each, kMine);
-      std::byte* const at = space().landing(mine, nullptr);
+      std::byte* const at = space().bytes_at(mine, nullptr);
       put(mine, each.bytes, 1);
       give_back(mine);
       const FrameId theirs = acquire(each, other);
       ASSERT_TRUE(theirs.valid());
-      EXPECT_EQ(space().landing(theirs, nullptr), at) << "the same memory, or this proves nothing";
+      EXPECT_EQ(space().bytes_at(theirs, nullptr), at) << "the same memory, or this proves nothing";
       EXPECT_TRUE(memory().needs_populate(theirs)) << each.bytes;
       ASSERT_TRUE(memory().populate(theirs, false, nullptr).ok());
       EXPECT_FALSE(memory().needs_populate(theirs));
@@ -126,7 +126,7 @@ TEST_P(MemoryContract, frame_is_acquired_again_in_its_domain_then_its_bytes_are_
   }
 }
 
-// Frames of every size use the same memory one after another. No size may hand bytes to the next.
+// Frames of every size use the same memory one after another. No size may worker bytes to the next.
 TEST_P(MemoryContract, memory_is_cut_anew_for_another_domain_then_it_reads_as_zeros) {
   std::uint64_t domain = 1;
   for (const std::uint64_t first : facts().extents) {
@@ -171,13 +171,13 @@ TEST_P(MemoryContract, neighbours_are_cleared_then_a_frame_keeps_its_bytes) {
 
 TEST_P(MemoryContract, populate_is_refused_then_the_frame_is_as_before_and_may_be_tried_again) {
   const FrameId frame = acquire({Pool::locked, largest()});
-  const FrameBooks before = books();
+  const FrameUsage before = usage();
   if (subject().refuse("populate", nullptr)) {
     EXPECT_FALSE(memory().populate(frame, false, nullptr).ok());
     subject().forgive();
   }
   EXPECT_TRUE(memory().needs_populate(frame));
-  EXPECT_EQ(books().used(), before.used());
+  EXPECT_EQ(usage().used(), before.used());
   ASSERT_TRUE(memory().populate(frame, false, nullptr).ok());
   EXPECT_TRUE(zeros(frame, largest()));
 }
@@ -216,7 +216,7 @@ TEST_P(MemoryContract, pages_are_locked_until_they_return_to_the_kernel) {
     EXPECT_FALSE(memory().has_locked_pages(frame));
     EXPECT_TRUE(memory().lock_pages(frame)) << each.bytes;
     EXPECT_TRUE(memory().lock_pages(frame)) << "they stay locked";
-    EXPECT_TRUE(locker.covers(space().landing(frame, nullptr), each.bytes));
+    EXPECT_TRUE(locker.covers(space().bytes_at(frame, nullptr), each.bytes));
     EXPECT_TRUE(holds(frame, each.bytes, 6));
     give_back(frame);
     (void)trim(memory());

@@ -10,11 +10,11 @@ namespace {
 TEST_P(HostMemoryContract, host_memory_is_asked_for_copies_then_it_refuses_them) {
   const FrameId frame = filled({Pool::locked, largest()}, 1);
   Block bytes = pattern(largest(), 2);
-  CountedEnding in, out, from;
+  CountedCompletion in, out, from;
   EXPECT_TRUE(memory().copy_in(frame, bytes.data(), bytes.size(), in));
   EXPECT_TRUE(memory().copy_out(bytes.data(), frame, bytes.size(), out));
   EXPECT_TRUE(memory().copy_from(frame, memory(), frame, bytes.size(), from));
-  for (CountedEnding* const end : {&in, &out, &from}) {
+  for (CountedCompletion* const end : {&in, &out, &from}) {
     EXPECT_EQ(end->status.code(), Code::unsupported);
     EXPECT_EQ(end->calls(), 0) << "the result is in the status only";
   }
@@ -28,7 +28,7 @@ TEST_P(OpaqueMemoryContract, bytes_are_copied_in_and_out_then_each_ending_is_cal
   struct Copy {
     FrameId frame;
     Block bytes;
-    CountedEnding end;
+    CountedCompletion end;
   };
   for (const std::uint64_t bytes : facts().extents) {
     std::deque<Copy> copies;
@@ -80,7 +80,7 @@ TEST_P(OpaqueMemoryContract, part_of_a_frame_is_copied_then_the_rest_keeps_its_b
 }
 
 TEST_P(OpaqueMemoryContract, copies_to_a_device_get_their_places_in_order_before_they_end) {
-  struct Placed final : CountedEnding {
+  struct Placed final : CountedCompletion {
     std::uint64_t ordinal = 0;
     int times_begun = 0, calls_when_begun = 0;
   };
@@ -89,7 +89,7 @@ TEST_P(OpaqueMemoryContract, copies_to_a_device_get_their_places_in_order_before
   std::deque<Placed> all;
   for (int i = 0; i < 4; ++i) {
     Placed& placed = all.emplace_back();
-    placed.begun = [](Ending& end, std::uint64_t ordinal) {
+    placed.begun = [](Completion& end, std::uint64_t ordinal) {
       auto& self = static_cast<Placed&>(end);
       self.ordinal = ordinal;
       ++self.times_begun;
@@ -114,7 +114,7 @@ TEST_P(OpaqueMemoryContract, copy_fails_then_its_ending_has_the_error_and_is_cal
     const FrameId frame = populated({Pool::locked, largest()});
     ASSERT_TRUE(subject().refuse(in ? "copy_in" : "copy_out", nullptr));
     Block bytes = pattern(largest(), 1);
-    CountedEnding end;
+    CountedCompletion end;
     const bool at_once = in ? memory().copy_in(frame, bytes.data(), bytes.size(), end)
                             : memory().copy_out(bytes.data(), frame, bytes.size(), end);
     if (!at_once) {
@@ -136,7 +136,7 @@ TEST_P(OpaqueMemoryContract, two_memories_reach_each_other_then_bytes_come_direc
   const FrameId from = other->acquire_frame({Pool::locked, largest(), 0});
   ASSERT_TRUE(other->populate(from, false, nullptr).ok());
   Block bytes = pattern(largest(), 2);
-  CountedEnding in, across;
+  CountedCompletion in, across;
   if (!other->copy_in(from, bytes.data(), bytes.size(), in)) {
     in.wait(subject());
   }
@@ -150,7 +150,7 @@ TEST_P(OpaqueMemoryContract, two_memories_reach_each_other_then_bytes_come_direc
   EXPECT_TRUE(holds(to, largest(), 2));
   other->return_frame(from);
   (void)trim(*other);
-  EXPECT_EQ(other->books().used(), 0U);
+  EXPECT_EQ(other->usage().used(), 0U);
 }
 
 // ---- Windows of device addresses ---------------------------------------------------------------
@@ -160,7 +160,7 @@ TEST_P(OpaqueMemoryContract, opaque_frame_is_shown_then_it_has_its_own_address_a
     std::byte* const at = window(2 * bytes, bytes, false);
     ASSERT_NE(at, nullptr);
     const FrameId frame = populated(window_class(bytes));
-    std::byte* const own = space().landing(frame, at);
+    std::byte* const own = space().bytes_at(frame, at);
     put(frame, bytes, 1);
     EXPECT_FALSE(space().shows(frame, at));
     const Status shown = space().show(frame, at);
@@ -168,7 +168,7 @@ TEST_P(OpaqueMemoryContract, opaque_frame_is_shown_then_it_has_its_own_address_a
     EXPECT_TRUE(space().shows(frame, at));
     EXPECT_FALSE(space().shows(frame, at + bytes));
     EXPECT_TRUE(sees(at, bytes, 1));
-    EXPECT_EQ(space().landing(frame, at), own);
+    EXPECT_EQ(space().bytes_at(frame, at), own);
     EXPECT_TRUE(sees(own, bytes, 1));
     store(at, bytes, 2);
     EXPECT_TRUE(holds(frame, bytes, 2)) << "both addresses are the same memory";
@@ -177,7 +177,7 @@ TEST_P(OpaqueMemoryContract, opaque_frame_is_shown_then_it_has_its_own_address_a
     EXPECT_TRUE(space().shows(frame, at + bytes));
     EXPECT_FALSE(space().shows(frame, at)) << "a frame is in one window at a time";
     EXPECT_TRUE(sees(at + bytes, bytes, 2));
-    EXPECT_EQ(books().in_use, charge(window_class(bytes))) << "a second address costs no memory";
+    EXPECT_EQ(usage().in_use, charge(window_class(bytes))) << "a second address costs no memory";
     release(at);
     EXPECT_TRUE(holds(frame, bytes, 2)) << "its own address stays";
     give_back(frame);
@@ -248,7 +248,7 @@ TEST_P(OpaqueMemoryContract, shown_frame_is_trimmed_then_the_window_shows_nothin
     ASSERT_TRUE(space().show(frame, at).ok());
     give_back(frame);
     EXPECT_EQ(trim(memory()), charge(window_class(bytes)));
-    EXPECT_EQ(books().used(), 0U);
+    EXPECT_EQ(usage().used(), 0U);
     const FrameId next = populated(window_class(bytes));
     EXPECT_FALSE(space().shows(next, at));
     put(next, bytes, 2);

@@ -46,10 +46,10 @@ TEST_P(MemoryContract, parts_are_not_offered_then_they_are_refused) {
   }
   for (const std::uint64_t bytes : missing(facts().part_extents)) {
     const FrameId frame = window_frame(bytes);
-    const std::uint64_t used = books().used();
+    const std::uint64_t used = usage().used();
     EXPECT_FALSE(memory().charge_parts(frame, 1)) << "no frame of parts";
     EXPECT_FALSE(space().may_be_unchanged(frame));
-    EXPECT_EQ(books().used(), used);
+    EXPECT_EQ(usage().used(), used);
     if (facts().part_extents.empty()) {
       std::array<AddressSpace::Unchanged, 1> frames{{{frame, nullptr, false}}};
       space().drop_unchanged(std::span(frames).first(opaque() ? 1 : 0));
@@ -66,7 +66,7 @@ TEST_P(MemoryContract, parts_are_charged_by_the_page_and_appear_by_the_page) {
     Parts parts(subject(), at, bytes);
     const FrameId frame = memory().acquire_parts({space().window_pool(bytes), bytes, 0}, 1);
     ASSERT_TRUE(frame.valid());
-    EXPECT_EQ(books().in_use, kPage);
+    EXPECT_EQ(usage().in_use, kPage);
     EXPECT_TRUE(parts.are(0, 1));
     const Block data = pattern(bytes, 1);
     const PageMask last = PageMask{1} << (parts.pages() - 1);
@@ -74,14 +74,14 @@ TEST_P(MemoryContract, parts_are_charged_by_the_page_and_appear_by_the_page) {
     EXPECT_TRUE(parts.are(last, 1)) << bytes;
     if (parts.pages() > 2) {
       ASSERT_TRUE(memory().charge_parts(frame, 1));
-      EXPECT_EQ(books().in_use, 2 * kPage);
+      EXPECT_EQ(usage().in_use, 2 * kPage);
       ASSERT_TRUE(space().insert(frame, at, data.data(), 0b1, false).ok());
       EXPECT_TRUE(parts.are(last | 0b1, 1)) << bytes;
     }
     ASSERT_TRUE(space().unmap(frame, at).ok());
     EXPECT_TRUE(parts.are(0, 1)) << "dropped";
     memory().return_frame(frame);
-    EXPECT_EQ(books().used(), 0U) << "dropped pages are not charged";
+    EXPECT_EQ(usage().used(), 0U) << "dropped pages are not charged";
     EXPECT_TRUE(subject().consistent());
   }
 }
@@ -98,13 +98,13 @@ TEST_P(MemoryContract, parts_leave_and_come_back_with_every_byte) {
       ASSERT_TRUE(parts.are(mask, 1)) << bytes << " bytes, round " << round;
       ASSERT_TRUE(space().withdraw(frame, at).ok());
       ASSERT_TRUE(parts.are(0, 1));
-      EXPECT_EQ(books().in_use, pages * kPage);
+      EXPECT_EQ(usage().in_use, pages * kPage);
       ASSERT_TRUE(space().restore(frame, at).ok());
     }
     ASSERT_TRUE(parts.are(mask, 1));
     ASSERT_TRUE(space().unmap(frame, at).ok());
     memory().return_frame(frame);
-    EXPECT_EQ(books().used(), 0U);
+    EXPECT_EQ(usage().used(), 0U);
   }
 }
 
@@ -117,14 +117,14 @@ TEST_P(MemoryContract, withdrawn_parts_return_then_they_are_leaving_until_the_ne
       ASSERT_TRUE(space().withdraw(frame, at).ok());
       memory().return_frame(frame);
     }
-    EXPECT_EQ(books().in_use, 2 * kPage) << "its pages are still there";
-    EXPECT_EQ(books().leaving, 2 * kPage);
+    EXPECT_EQ(usage().in_use, 2 * kPage) << "its pages are still there";
+    EXPECT_EQ(usage().leaving, 2 * kPage);
     EXPECT_EQ(memory().begin_trim(1), 2 * kPage) << "the next trim frees all that is leaving";
-    EXPECT_EQ(books().used(), 2 * kPage);
+    EXPECT_EQ(usage().used(), 2 * kPage);
     memory().run_trim();
     memory().finish_trim();
-    EXPECT_EQ(books().used(), 0U);
-    EXPECT_EQ(books().leaving, 0U);
+    EXPECT_EQ(usage().used(), 0U);
+    EXPECT_EQ(usage().leaving, 0U);
     EXPECT_TRUE(subject().consistent());
   }
 }
@@ -143,15 +143,15 @@ TEST_P(MemoryContract, frame_has_all_its_parts_then_it_is_a_whole_frame) {
     ASSERT_TRUE(space().insert(frame, at, data.data(), lower, false).ok());
     EXPECT_TRUE(parts.are(parts.all(), 3)) << bytes;
     EXPECT_FALSE(memory().charge_parts(frame, 1)) << "it is a whole frame now";
-    EXPECT_EQ(books().in_use, bytes);
+    EXPECT_EQ(usage().in_use, bytes);
     ASSERT_TRUE(space().withdraw(frame, at).ok());
     EXPECT_TRUE(parts.are(0, 3));
     EXPECT_TRUE(holds(frame, bytes, 3)) << bytes;
     memory().return_frame(frame);
-    EXPECT_EQ(books().in_use, 0U);
-    EXPECT_EQ(books().cached, bytes) << "its pages serve the next request";
+    EXPECT_EQ(usage().in_use, 0U);
+    EXPECT_EQ(usage().cached, bytes) << "its pages serve the next request";
     const FrameId next = populated(window_class(bytes), 1);
-    EXPECT_EQ(books().used(), bytes);
+    EXPECT_EQ(usage().used(), bytes);
     EXPECT_TRUE(zeros(next, bytes)) << "of another domain";
     give_back(next);
     (void)trim(memory());
@@ -175,13 +175,13 @@ TEST_P(MemoryContract, parts_are_emptied_then_their_charge_stays_and_they_may_co
     }
     ASSERT_TRUE(space().empty(frame, at, gone).ok());
     EXPECT_TRUE(parts.are(most & ~gone, 1)) << bytes;
-    EXPECT_EQ(books().in_use, pages * kPage);
+    EXPECT_EQ(usage().in_use, pages * kPage);
     ASSERT_TRUE(space().insert(frame, at, pattern(bytes, 1).data(), gone, false).ok());
     EXPECT_TRUE(parts.are(most, 1));
-    EXPECT_EQ(books().in_use, pages * kPage);
+    EXPECT_EQ(usage().in_use, pages * kPage);
     ASSERT_TRUE(space().unmap(frame, at).ok());
     memory().return_frame(frame);
-    EXPECT_EQ(books().used(), 0U);
+    EXPECT_EQ(usage().used(), 0U);
   }
 }
 
@@ -193,18 +193,18 @@ TEST_P(MemoryContract, parts_never_exceed_the_budget) {
       EXPECT_FALSE(
           memory().acquire_parts({space().window_pool(bytes), bytes, 0}, pages + 1).valid());
     }
-    EXPECT_EQ(books().used(), 0U);
+    EXPECT_EQ(usage().used(), 0U);
     const FrameId frame = memory().acquire_parts({space().window_pool(bytes), bytes, 0}, pages - 1);
     ASSERT_TRUE(frame.valid());
     EXPECT_FALSE(memory().charge_parts(frame, 2));
-    EXPECT_EQ(books().in_use, (pages - 1) * kPage) << "a refusal changes nothing";
+    EXPECT_EQ(usage().in_use, (pages - 1) * kPage) << "a refusal changes nothing";
     EXPECT_TRUE(memory().charge_parts(frame, 1));
-    EXPECT_EQ(books().in_use, pages * kPage);
+    EXPECT_EQ(usage().in_use, pages * kPage);
     EXPECT_FALSE(memory().acquire_parts({space().window_pool(bytes), bytes, 0}, 1).valid());
     memory().discharge_parts(frame, 1);
-    EXPECT_EQ(books().in_use, (pages - 1) * kPage);
+    EXPECT_EQ(usage().in_use, (pages - 1) * kPage);
     memory().return_frame(frame);
-    EXPECT_EQ(books().used(), 0U);
+    EXPECT_EQ(usage().used(), 0U);
     memory().set_budget(facts().budget);
     EXPECT_TRUE(subject().consistent());
   }
@@ -234,9 +234,9 @@ TEST_P(MemoryContract, watched_frames_are_dropped_together_unless_they_were_writ
       ASSERT_TRUE(frames[i].frame.valid());
       EXPECT_EQ(space().may_be_unchanged(frames[i].frame), facts().watches && i != 2);
     }
-    const std::uint64_t in_use = books().in_use;
+    const std::uint64_t in_use = usage().in_use;
     space().drop_unchanged(frames);
-    EXPECT_EQ(books().in_use, in_use) << "they stay charged until they are returned";
+    EXPECT_EQ(usage().in_use, in_use) << "they stay charged until they are returned";
     for (unsigned i = 0; i < 3; ++i) {
       EXPECT_EQ(frames[i].dropped, facts().watches && i != 2);
       Parts parts(subject(), frames[i].at, bytes);
@@ -247,9 +247,9 @@ TEST_P(MemoryContract, watched_frames_are_dropped_together_unless_they_were_writ
       }
       memory().return_frame(frames[i].frame);
     }
-    EXPECT_EQ(books().in_use, 0U);
+    EXPECT_EQ(usage().in_use, 0U);
     (void)trim(memory());
-    EXPECT_EQ(books().used(), 0U);
+    EXPECT_EQ(usage().used(), 0U);
     EXPECT_TRUE(subject().consistent());
   }
 }

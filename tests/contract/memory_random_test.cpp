@@ -103,13 +103,13 @@ class MemoryModel : RandomModel {
   void acquire(Choices choices) {
     const Class of = pools_[choices.below(pools_.size())];
     const std::uint64_t domain = choices.below(kDomains);
-    const FrameBooks before = memory_.books();
+    const FrameUsage before = memory_.usage();
     const std::uint64_t charge =
         of.pool == Pool::locked ? std::max(of.bytes, facts().chunk_bytes) : of.bytes;
     const FrameId frame = memory_.acquire_frame({of.pool, of.bytes, domain});
     say() << "acquire " << of.bytes << " of pool " << static_cast<int>(of.pool) << ", domain "
           << domain << (frame.valid() ? "\n" : ": no room\n");
-    const FrameBooks after = memory_.books();
+    const FrameUsage after = memory_.usage();
     if (!frame.valid()) {
       require(before.used() + charge > before.budget, "acquire: there is room and no frame");
       require(after.used() == before.used(), "acquire: a refusal changes the books");
@@ -247,9 +247,9 @@ class MemoryModel : RandomModel {
   }
   void trim(Choices choices) {
     const std::uint64_t bytes = choices.below(3) == 0 ? ~std::uint64_t{0} : choices.below(8) << 19;
-    const FrameBooks before = memory_.books();
+    const FrameUsage before = memory_.usage();
     const std::uint64_t freed = contract::trim(memory_, bytes);
-    const FrameBooks after = memory_.books();
+    const FrameUsage after = memory_.usage();
     say() << "trim " << bytes << ": " << freed << "\n";
     require(after.used() == before.used() - freed, "trim: it frees something else than it returns");
     require(freed >= std::min(bytes, before.cached), "trim: it leaves frames");
@@ -258,7 +258,7 @@ class MemoryModel : RandomModel {
     const std::uint64_t budget = facts().budget * (4 + choices.below(5)) / 8;
     say() << "set_budget " << budget << "\n";
     memory_.set_budget(budget);
-    require(memory_.books().budget == budget, "set_budget");
+    require(memory_.usage().budget == budget, "set_budget");
   }
 
   std::string name(const Held& held) const {
@@ -285,7 +285,7 @@ class MemoryModel : RandomModel {
     require(seen == block(held), name(held) + " has other bytes");
   }
   void check_books() {
-    const FrameBooks books = memory_.books();
+    const FrameUsage usage = memory_.usage();
     std::uint64_t least = 0;
     std::uint64_t most = 0;
     for (const Held& held : held_) {
@@ -293,8 +293,8 @@ class MemoryModel : RandomModel {
       most += held.of.pool == Pool::locked ? std::max(held.of.bytes, facts().chunk_bytes)
                                            : held.of.bytes;
     }
-    require(books.in_use >= books.leaving + least, "a held frame is not charged");
-    require(books.in_use <= books.leaving + most, "something is charged that is not held");
+    require(usage.in_use >= usage.leaving + least, "a held frame is not charged");
+    require(usage.in_use <= usage.leaving + most, "something is charged that is not held");
     require(subject_.consistent(), "the books contradict the records");
   }
   void finish() {
@@ -307,7 +307,7 @@ class MemoryModel : RandomModel {
       memory_.return_frame(held.frame);
     }
     (void)contract::trim(memory_);
-    require(memory_.books().used() == 0, "something is charged at the end");
+    require(memory_.usage().used() == 0, "something is charged at the end");
     for (const Window& window : windows_) {
       space_.release_window(window.begin, kPlaces * window.bytes);
     }

@@ -15,7 +15,7 @@ Status bring(MemorySubject& subject, FrameId frame, std::byte* at, const Block& 
       return populated;
     }
   }
-  std::byte* const landing = subject.space().landing(frame, at);
+  std::byte* const landing = subject.space().bytes_at(frame, at);
   EXPECT_NE(landing, nullptr);
   subject.write(landing, bytes.data(), bytes.size());
   Mechanism used{};
@@ -51,7 +51,7 @@ TEST_P(HostMemoryContract, frame_is_mapped_then_its_bytes_are_in_the_window_and_
       is_at(frames[i], nullptr);
       give_back(frames[i]);
     }
-    EXPECT_EQ(books().in_use, 0U);
+    EXPECT_EQ(usage().in_use, 0U);
     (void)trim(memory());
   }
 }
@@ -73,7 +73,7 @@ TEST_P(HostMemoryContract, frame_is_unmapped_then_it_is_fresh_or_has_the_bytes_o
       }
       at = at == first ? first + bytes : first;  // It appears elsewhere.
     }
-    EXPECT_EQ(books().in_use, charge(window_class(bytes))) << "it is charged in a window or not";
+    EXPECT_EQ(usage().in_use, charge(window_class(bytes))) << "it is charged in a window or not";
     give_back(frame);
     (void)trim(memory());
   }
@@ -127,7 +127,7 @@ TEST_P(MemoryContract, windows_are_disjoint_and_released_ones_are_of_use_again) 
       EXPECT_NE(again, nullptr);
     }
   }
-  EXPECT_EQ(books().used(), 0U) << "addresses cost no memory";
+  EXPECT_EQ(usage().used(), 0U) << "addresses cost no memory";
 }
 
 TEST_P(MemoryContract, windows_are_not_offered_for_a_size_then_they_are_refused) {
@@ -145,7 +145,7 @@ TEST_P(HostMemoryContract, calls_on_windows_are_refused_then_the_frame_is_where_
   for (const std::uint64_t bytes : facts().window_extents) {
     std::byte* const at = window(bytes, bytes, false);
     if (!own(bytes)) {
-      EXPECT_EQ(space().landing(window_frame(bytes), at), at) << "it has no other memory";
+      EXPECT_EQ(space().bytes_at(window_frame(bytes), at), at) << "it has no other memory";
       continue;
     }
     const FrameId frame = filled(window_class(bytes), 1);
@@ -204,7 +204,7 @@ TEST_P(HostMemoryContract, frame_goes_home_and_is_shown_again_with_every_byte) {
       ASSERT_TRUE(taken.ok()) << taken.message();
       is_at(frame, nullptr);
       ASSERT_TRUE(holds(frame, bytes, round)) << bytes;
-      EXPECT_EQ(books().in_use, 2 * charge(window_class(bytes)));
+      EXPECT_EQ(usage().in_use, 2 * charge(window_class(bytes)));
       put(frame, bytes, round + 10);  // A device writes it.
       const Status shown = space().show(frame, at);
       ASSERT_TRUE(shown.ok()) << shown.message();
@@ -259,7 +259,7 @@ TEST_P(MemoryContract, frame_is_restored_and_withdrawn_then_every_byte_travels_w
         EXPECT_EQ(bytes_of(subject(), frames[i], bytes), now) << bytes;
         put(frames[i], bytes, 10 * (round + 1) + i + 1);
       }
-      EXPECT_EQ(books().in_use, 3 * charge(window_class(bytes)));
+      EXPECT_EQ(usage().in_use, 3 * charge(window_class(bytes)));
     }
     give_back_all();
     (void)trim(memory());
@@ -279,7 +279,7 @@ TEST_P(MemoryContract, frame_is_unmapped_from_a_mapped_window_then_touches_wait_
       EXPECT_TRUE(absent(at, bytes));
       give_back(frame);
     }
-    EXPECT_EQ(books().in_use, 0U);
+    EXPECT_EQ(usage().in_use, 0U);
     (void)trim(memory());
   }
 }

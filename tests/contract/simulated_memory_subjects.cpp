@@ -19,7 +19,7 @@ struct OneRefusal final : sim::FaultDice {
 /// Runs copies in the order in which they were requested.
 class QueuedCopies final : public sim::FakeCopies {
  public:
-  void copy(unsigned, bool in, bool fails, std::function<void()> move, Ending& end) override {
+  void copy(unsigned, bool in, bool fails, std::function<void()> move, Completion& end) override {
     copies_.push_back({in, fails, std::move(move), &end});
   }
   void run() {
@@ -41,7 +41,7 @@ class QueuedCopies final : public sim::FakeCopies {
   struct Copy {
     bool in, fails;
     std::function<void()> move;
-    Ending* end;
+    Completion* end;
   };
   std::deque<Copy> copies_;
   std::uint64_t ordinal_ = 0;

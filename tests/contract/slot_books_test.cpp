@@ -6,9 +6,9 @@ namespace tiermem::contract {
 namespace {
 
 TEST_P(SlotContract, new_tier_has_its_budget_and_no_slots) {
-  EXPECT_EQ(books().budget, facts().budget);
-  EXPECT_EQ(books().in_use, 0U);
-  EXPECT_EQ(books().physical, 0U);
+  EXPECT_EQ(usage().budget, facts().budget);
+  EXPECT_EQ(usage().in_use, 0U);
+  EXPECT_EQ(usage().physical, 0U);
   EXPECT_EQ(tier().degraded(), 0U);
   EXPECT_GE(tier().depth(), 1U);
   EXPECT_EQ(tier().place().kind, allocates() ? Kind::block : Kind::file);
@@ -28,8 +28,8 @@ TEST_P(ReadOnlySlots, tier_that_allocates_nothing_refuses_and_charges_nothing) {
   }
   EXPECT_EQ(tier().degraded(), 0U) << "a file that fails is read again";
   tier().trust_again();
-  EXPECT_EQ(books().in_use, 0U);
-  EXPECT_EQ(books().physical, 0U);
+  EXPECT_EQ(usage().in_use, 0U);
+  EXPECT_EQ(usage().physical, 0U);
 }
 
 TEST_P(WritableSlots, slot_is_allocated_then_it_is_charged_until_it_is_freed) {
@@ -39,31 +39,31 @@ TEST_P(WritableSlots, slot_is_allocated_then_it_is_charged_until_it_is_freed) {
     slots.push_back(allocate(bytes));
     in_use += bytes;
     EXPECT_EQ(tier().bytes_of(slots.back()), bytes);
-    EXPECT_EQ(books().in_use, in_use);
-    EXPECT_GE(books().physical, in_use) << "room is preallocated";
-    EXPECT_LE(books().physical, books().budget);
+    EXPECT_EQ(usage().in_use, in_use);
+    EXPECT_GE(usage().physical, in_use) << "room is preallocated";
+    EXPECT_LE(usage().physical, usage().budget);
     EXPECT_LT(tier().device_of(slots.back()), facts().devices);
     EXPECT_NE(tier().device_name(tier().device_of(slots.back())), nullptr);
   }
   for (std::size_t i = 0; i < slots.size(); ++i) {
     free(slots[i]);
     in_use -= facts().sizes[i];
-    EXPECT_EQ(books().in_use, in_use);
+    EXPECT_EQ(usage().in_use, in_use);
   }
   EXPECT_TRUE(subject().consistent());
 }
 
 TEST_P(WritableSlots, tier_is_busy_then_grow_makes_room_for_the_next_allocation) {
   ASSERT_EQ(tier().allocate(smallest(), 0).code(), Code::busy) << "no room is preallocated yet";
-  EXPECT_EQ(books().in_use, 0U) << "a refusal charges nothing";
+  EXPECT_EQ(usage().in_use, 0U) << "a refusal charges nothing";
   ASSERT_TRUE(tier().grow(smallest()).ok());
-  const std::uint64_t physical = books().physical;
+  const std::uint64_t physical = usage().physical;
   EXPECT_GE(physical, smallest());
-  EXPECT_LE(physical, books().budget);
+  EXPECT_LE(physical, usage().budget);
   const SlotId slot = allocate(smallest());
-  EXPECT_EQ(books().physical, physical) << "an allocation grows nothing";
+  EXPECT_EQ(usage().physical, physical) << "an allocation grows nothing";
   free(slot);
-  EXPECT_EQ(books().physical, physical) << "files never shrink";
+  EXPECT_EQ(usage().physical, physical) << "files never shrink";
 }
 
 TEST_P(WritableSlots, budget_is_full_then_no_slot_is_allocated_until_one_is_freed) {
@@ -76,17 +76,17 @@ TEST_P(WritableSlots, budget_is_full_then_no_slot_is_allocated_until_one_is_free
         break;
       }
       slots.push_back(*slot);
-      ASSERT_LE(books().in_use, books().physical);
-      ASSERT_LE(books().physical, books().budget);
+      ASSERT_LE(usage().in_use, usage().physical);
+      ASSERT_LE(usage().physical, usage().budget);
     }
     EXPECT_EQ(slots.size() * bytes, facts().budget) << "all of the budget is of use";
-    EXPECT_EQ(books().in_use, facts().budget);
+    EXPECT_EQ(usage().in_use, facts().budget);
     EXPECT_EQ(tier().grow(bytes).code(), Code::no_capacity);
     EXPECT_EQ(tier().allocate(bytes, 0).code(), Code::no_capacity);
     free(slots.back());
     EXPECT_TRUE(try_allocate(bytes).ok());
     free_all();
-    EXPECT_EQ(books().in_use, 0U);
+    EXPECT_EQ(usage().in_use, 0U);
   }
   EXPECT_TRUE(subject().consistent());
 }
@@ -98,7 +98,7 @@ TEST_P(WritableSlots, slots_of_one_size_are_freed_then_their_room_serves_every_o
         for (std::uint64_t used = 0; used < facts().budget; used += bytes) {
           ASSERT_TRUE(try_allocate(bytes).ok()) << first << " bytes, then " << second;
         }
-        ASSERT_EQ(books().in_use, facts().budget);
+        ASSERT_EQ(usage().in_use, facts().budget);
         free_all();
       }
     }
@@ -108,8 +108,8 @@ TEST_P(WritableSlots, slots_of_one_size_are_freed_then_their_room_serves_every_o
 TEST_P(WritableSlots, budget_is_lowered_then_no_slot_exceeds_it_until_it_is_raised) {
   const SlotId first = allocate(largest()), second = allocate(largest());
   tier().set_budget(largest());
-  EXPECT_EQ(books().budget, largest());
-  EXPECT_EQ(books().in_use, 2 * largest()) << "a budget takes no slot away";
+  EXPECT_EQ(usage().budget, largest());
+  EXPECT_EQ(usage().in_use, 2 * largest()) << "a budget takes no slot away";
   EXPECT_EQ(try_allocate(largest()).code(), Code::no_capacity);
   free(first);
   EXPECT_EQ(try_allocate(largest()).code(), Code::no_capacity);
@@ -156,11 +156,11 @@ TEST_P(WritableSlots, device_is_degraded_then_it_gets_no_slots_until_it_is_trust
 TEST_P(WritableSlots, bytes_went_past_the_tier_then_the_slots_and_books_are_the_same) {
   const SlotId slot = allocate(largest());
   ASSERT_EQ(write(slot, pattern(largest(), 1)), Code::ok);
-  const SlotBooks before = books();
+  const SlotUsage before = usage();
   tier().went_past(slot, largest(), true);
   tier().went_past(slot, largest(), false);
-  EXPECT_EQ(books().in_use, before.in_use);
-  EXPECT_EQ(books().physical, before.physical);
+  EXPECT_EQ(usage().in_use, before.in_use);
+  EXPECT_EQ(usage().physical, before.physical);
   EXPECT_TRUE(holds(slot, pattern(largest(), 1)));
   SlotCompletion none;
   EXPECT_EQ(tier().reap({&none, 1}), 0U);

@@ -29,7 +29,7 @@ class SlotContract : public ::testing::TestWithParam<SlotCase> {
     }
     subject_->forgive();
     free_all();
-    EXPECT_EQ(books().in_use, 0U) << "something is charged and not held";
+    EXPECT_EQ(usage().in_use, 0U) << "something is charged and not held";
     EXPECT_TRUE(subject_->consistent());
   }
 
@@ -37,7 +37,7 @@ class SlotContract : public ::testing::TestWithParam<SlotCase> {
   SlotTier& tier() { return subject_->tier(); }
   const SlotFacts& facts() { return subject_->facts(); }
   bool allocates() { return facts().budget != 0; }
-  SlotBooks books() { return tier().books(); }
+  SlotUsage usage() { return tier().usage(); }
   std::uint64_t smallest() { return facts().sizes.front(); }
   std::uint64_t largest() { return facts().sizes.back(); }
   static std::uint64_t pages(std::uint64_t bytes) {

@@ -98,8 +98,8 @@ class SlotModel : RandomModel {
     for (const Slot& each : slots_) {
       require(each.id != *slot, "allocate: the slot is in use");
     }
-    const SlotBooks books = tier_.books();
-    require(books.in_use <= books.budget, "allocate: above the budget");
+    const SlotUsage usage = tier_.usage();
+    require(usage.in_use <= usage.budget, "allocate: above the budget");
     slots_.push_back({*slot, Block(bytes), 0, false});
   }
   void free(Choices choices) {
@@ -191,9 +191,9 @@ class SlotModel : RandomModel {
     for (const Slot& slot : slots_) {
       in_use += facts().budget != 0 ? slot.bytes.size() : 0;
     }
-    const SlotBooks books = tier_.books();
-    require(books.in_use == in_use, "in_use is not the sum of the slots");
-    require(books.in_use <= books.physical, "slots without room");
+    const SlotUsage usage = tier_.usage();
+    require(usage.in_use == in_use, "in_use is not the sum of the slots");
+    require(usage.in_use <= usage.physical, "slots without room");
     require(subject_.consistent(), "the books contradict the records");
   }
 

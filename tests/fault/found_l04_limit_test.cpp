@@ -48,7 +48,7 @@ struct Caller {
 ChildEnd gather_while_memory_runs_out() {
   constexpr unsigned kThreads = 24;
   const Directory directory;
-  auto context = make_context("dram=16M; hands=1; nvme=" + directory.path() + ":256M");
+  auto context = make_context("dram=16M; workers=1; nvme=" + directory.path() + ":256M");
   auto made = context->alloc(kTable, {.advice = Advice::random, .label = "table"});
   EXPECT_TRUE(made.ok() && write_pattern(*made, 1).ok() && made->evict().ok());
   Buffer table = std::move(*made);

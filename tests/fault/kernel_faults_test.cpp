@@ -96,10 +96,10 @@ TEST(KernelFaults, a_read_that_hangs_costs_its_reader_the_timeout_and_ends_right
   }));
 }
 
-// The hand that grows the file is in a call that does not return.
+// The worker that grows the file is in a call that does not return.
 TEST(KernelFaults, a_hand_that_never_returns_holds_up_only_who_needs_what_it_does) {
   SKIP_IF(with_failing_files([](FailingFiles& files, const std::string& path) {
-    auto context = make_context("hands=2; dram=8M; nvme=" + path + ":128M");
+    auto context = make_context("workers=2; dram=8M; nvme=" + path + ":128M");
     Buffer data = make_buffer(*context, 6 * kMiB, "dirty");
     EXPECT_TRUE(write_pattern(data, 5).ok());
     files.hold(FailingFiles::growth);

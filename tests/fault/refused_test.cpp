@@ -231,7 +231,7 @@ TEST_F(Refused, without_threads_a_context_is_refused_whole_and_made_later) {
     for (rlim_t most = 1; most < 12; ++most) {
       const rlimit few{most, before.rlim_max};
       EXPECT_EQ(setrlimit(RLIMIT_NPROC, &few), 0);
-      auto context = Context::create(spec("; hands=2"));
+      auto context = Context::create(spec("; workers=2"));
       if (!context.ok()) {
         ++refused;
         EXPECT_EQ(context.code(), Code::unavailable) << context.message();

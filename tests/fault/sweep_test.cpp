@@ -72,7 +72,7 @@ class SweepRun {
 
   /// Does everything once. Returns true if nothing was refused.
   bool run() {
-    auto context = Context::create("dram=4M; nvme=" + directory_ + ":32M; hands=1" + options_);
+    auto context = Context::create("dram=4M; nvme=" + directory_ + ":32M; workers=1" + options_);
     if (!fine(context.status())) {
       return false;
     }

@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto first = load_config(text, nullptr, env, facts);
   require(first.ok() || std::strlen(first.message()) > 10);
   if (first.ok()) {
-    require(first->dram.budget > 0 && first->hands > 0);
+    require(first->dram.budget > 0 && first->workers > 0);
     require(first->block.empty() == (first->block_budget == 0));
   }
   return 0;

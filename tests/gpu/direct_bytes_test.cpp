@@ -224,7 +224,7 @@ TEST_F(DirectBytes, are_moved_by_the_library_between_a_frame_and_a_file_of_the_b
   ASSERT_TRUE(gpu.ok()) << gpu.message();
   const FrameId frame = (*gpu)->acquire_frame({Pool::locked, kBytes, 0});
   ASSERT_TRUE((*gpu)->populate(frame, false, nullptr).ok());
-  const auto at = reinterpret_cast<cuda::DevicePointer>((*gpu)->landing(frame, nullptr));
+  const auto at = reinterpret_cast<cuda::DevicePointer>((*gpu)->bytes_at(frame, nullptr));
 
   auto file = BlockFile::open({.path = directory.path(), .limit = 64 << 20, .nameable = true});
   ASSERT_TRUE(file.ok()) << file.message();

@@ -495,7 +495,7 @@ TEST_F(GpuContext, a_child_of_fork_has_no_gpu_and_its_parent_goes_on) {
 }
 
 TEST_F(GpuContext, threads_on_host_and_device_lose_no_write) {
-  open("0:6M", "hands=3");
+  open("0:6M", "workers=3");
   constexpr std::uint64_t kThreads = 4, kBuffers = 12, kRounds = kThreadSanitizer ? 20 : 100;
   for (std::uint64_t i = 0; i < kThreads * kBuffers; ++i) {
     host_puts(add(i % 3 == 0 ? kChunk : i % 3 == 1 ? kMiB : 65536), i * 1000);

@@ -456,7 +456,7 @@ TEST_F(GpuStreams, a_last_copy_that_fails_loses_only_what_the_stream_wrote) {
 }
 
 TEST_F(GpuStreams, threads_that_never_wait_for_their_streams_lose_no_write) {
-  open("0:6M", "hands=3");
+  open("0:6M", "workers=3");
   constexpr std::uint64_t kThreads = 3, kBuffers = 8, kRounds = kThreadSanitizer ? 20 : 150;
   for (std::uint64_t i = 0; i < kThreads * kBuffers; ++i) {
     host_puts(add(i % 2 == 0 ? kMiB : 65536), i * 1000);

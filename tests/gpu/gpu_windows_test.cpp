@@ -373,9 +373,9 @@ TEST_F(GpuWindows, each_step_of_showing_may_fail_and_loses_nothing) {
 // Extents that wait to appear in the window while a driver call takes long.
 class GpuWindowsTogether : public GpuWindows {
  protected:
-  void open_with_four_hands() {
+  void open_with_four_workers() {
     fake_cuda().reset();
-    open("0:16M", "hands=4");
+    open("0:16M", "workers=4");
     host_puts(add(kBytes), 11);
     for (std::uint64_t i = 0; i < kExtents; ++i) {
       (void)part(buffers[0], kRead, i, 1);  // All extents are on the device but in no window.
@@ -392,7 +392,7 @@ class GpuWindowsTogether : public GpuWindows {
 TEST_F(GpuWindowsTogether, adjacent_chunks_get_their_access_with_one_call) {
   bool together = false;
   for (int round = 0; round < 20 && !together; ++round) {
-    open_with_four_hands();
+    open_with_four_workers();
     const Program program;
     const std::uint64_t before = fake_cuda().calls("cuMemSetAccess");
     const View whole = on_gpu(buffers[0], kRead);
@@ -406,7 +406,7 @@ TEST_F(GpuWindowsTogether, adjacent_chunks_get_their_access_with_one_call) {
 TEST_F(GpuWindowsTogether, a_refused_call_for_several_is_repeated_for_each) {
   bool repeated = false;
   for (int round = 0; round < 20 && !repeated; ++round) {
-    open_with_four_hands();
+    open_with_four_workers();
     const Program program;
     fake_cuda().fail_nth("cuMemSetAccess", 2, cuda::kInvalidValue);
     auto view = buffers[0].acquire_on(kGpu, kRead, 0, 0, kSoon);
@@ -420,7 +420,7 @@ TEST_F(GpuWindowsTogether, a_refused_call_for_several_is_repeated_for_each) {
 
 TEST_F(GpuWindowsTogether, a_refused_chunk_fails_alone) {
   for (std::uint64_t nth = 1; nth <= kExtents; ++nth) {
-    open_with_four_hands();
+    open_with_four_workers();
     const Program program;
     fake_cuda().fail_nth("cuMemMap", nth, cuda::kOutOfMemory);
     const auto refused = buffers[0].acquire_on(kGpu, kRead, 0, 0, kSoon);

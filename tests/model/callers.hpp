@@ -86,7 +86,7 @@ class Caller {
     const auto plain = [&] {
       return turn_.op([&] {
         const ExtentBits bits = word.load();
-        return bits.phase() == Phase::exclusive && !bits.pinned() && !bits.booked();
+        return bits.phase() == Phase::exclusive && !bits.pinned() && !bits.known_elsewhere();
       }) != 0;
     };
     const bool looked = flaw_ == Flaw::free_looks_first && plain();

@@ -158,7 +158,7 @@ inline std::string show(const World& world) {
     const ExtentBits bits = world.bits(space);
     text += fmt::format("{} {}{}{}{} r{} w{} frame {} | ", space == kHost ? "host" : "device",
                         phase_name(bits.phase()), bits.dirty() ? " dirty" : "",
-                        bits.booked() ? " booked" : "", bits.copying() ? " copying" : "",
+                        bits.known_elsewhere() ? " booked" : "", bits.copying() ? " copying" : "",
                         bits.readers(), bits.writers(), version(world.frame[space]));
   }
   return text + fmt::format("slot {} newest {} generation {}", version(world.slot),

@@ -50,7 +50,7 @@ Drawn draw(std::uint64_t seed, Refuse refuse, const std::string& directory) {
   Drawn drawn;
   const bool refuses = refuse == Refuse::always || (refuse == Refuse::half && one_in(2));
   drawn.spec = "dram=" + std::to_string(16 + random() % 16) + "M; nvme=" + directory +
-               ":256M; hands=" + std::to_string(1 + random() % 2) + "; extent=256K";
+               ":256M; workers=" + std::to_string(1 + random() % 2) + "; extent=256K";
   if (refuses || one_in(3)) {
     drawn.spec += "; io_engine=threads";  // Its reads and writes are system calls.
   }
@@ -137,8 +137,8 @@ std::unique_ptr<Context> make_context(const Drawn& drawn, Page& page) {
 }
 
 /// Runs in the child.
-bool run_world(const Drawn& drawn, std::uint64_t seed, unsigned calls,
-               const std::string& directory, Page& page) {
+bool run_world(const Drawn& drawn, std::uint64_t seed, unsigned calls, const std::string& directory,
+               Page& page) {
   catch_touches();
   g_have_key = drawn.key_destructors && ::pthread_key_create(&g_key, at_thread_end) == 0;
   const std::size_t before = open_descriptors();
@@ -227,10 +227,9 @@ ChildResult run_seed(std::uint64_t seed, unsigned calls, const Arguments& argume
     }
     std::printf("%s\n", drawn.refused.empty() ? " nothing" : "");
   }
-  ChildResult result =
-      run_refusing(drawn.refused, seed, *page, 120, [&] {
-        return run_world(drawn, seed, calls, directory.path(), *page);
-      });
+  ChildResult result = run_refusing(drawn.refused, seed, *page, 120, [&] {
+    return run_world(drawn, seed, calls, directory.path(), *page);
+  });
   if (!result.passed && !result.skipped && !quiet) {
     page->print();
   }

@@ -48,7 +48,7 @@ void Simulation::alloc() {
   const unsigned order = residency_.spares.to_order({shape.extents, shape.extent_shift, windowed},
                                                     spare != 0 || world_.one_in(2));
   if (order != 0 || world_.one_in(6)) {
-    Pending& p = new_pending(Want::stock);
+    Pending& p = new_pending(RequestKind::stock);
     p.request.index = 1 + static_cast<std::uint32_t>(world_.below(8));
     p.request.value = live.extent_bytes;
     note("stock {} of {}", p.request.index, p.request.value);
@@ -126,14 +126,14 @@ void Simulation::give_window(Span& span) {
   check(span.window == made, "a buffer has a window from an unknown source");
 }
 
-Simulation::Pending& Simulation::new_pending(Want want) {
+Simulation::Pending& Simulation::new_pending(RequestKind want) {
   ++world_.calls;
   posted_ = told_ = true;
   pending_.emplace_back();
   Pending& p = pending_.back();
   p.sim = this;
   p.posted = world_.now;
-  p.request.want = want;
+  p.request.kind = want;
   p.request.context = &p;
   p.request.on_done = [](Request& request) {
     auto* pending = static_cast<Pending*>(request.context);
@@ -172,7 +172,7 @@ void Simulation::acquire() {
     }
     check(code == Code::busy, "try_acquire: " + std::string(code_name(code)));
   }
-  Pending& p = new_pending(Want::acquire);
+  Pending& p = new_pending(RequestKind::acquire);
   p.list = list;
   p.views = views;
   p.buffers = buffers;
@@ -198,26 +198,26 @@ void Simulation::acquire() {
 void Simulation::completed(Pending& p) {
   p.done = true;
   const Code code = p.request.status.code();
-  world_.crossed("answer", p.request.want, code);
+  world_.crossed("answer", p.request.kind, code);
   // A lost device may have to drop bytes that a slot also has. A request that waits for this learns
   // from the next step that they are overwritten there, and from the release at the latest.
   const bool overwritten = (code == Code::lost || code == Code::discarded) && any_lost();
-  answered_ += p.request.want != Want::prefetch && !overwritten ? 1 : 0;
+  answered_ += p.request.kind != RequestKind::prefetch && !overwritten ? 1 : 0;
   // Time advances in small steps, except during forks.
   check(p.request.deadline_ns > world_.now - 1'000'000 || p.posted <= forked_,
         fmt::format("a request ended {} us after its deadline",
                     (world_.now - p.request.deadline_ns) / 1000));
-  note("{} completed: {} {}", static_cast<int>(p.request.want), code_name(code),
+  note("{} completed: {} {}", static_cast<int>(p.request.kind), code_name(code),
        p.request.status.message());
-  switch (p.request.want) {
-    case Want::gather:
+  switch (p.request.kind) {
+    case RequestKind::gather:
       check(code == Code::ok || code == Code::timed_out || code == Code::cancelled ||
                 code == Code::stale_handle ||
                 (code == Code::io_error && (faulty() || file_changed(p))),
             fmt::format("gather ended in {}: {}", code_name(code), p.request.status.message()));
       check(code == Code::ok || p.request.status.info() != nullptr, "an error without a sentence");
       break;
-    case Want::acquire:
+    case RequestKind::acquire:
       if (!p.own && (code == Code::lost || code == Code::discarded)) {
         lost_buffer_ = p.buffers[world_.below(p.buffers.size())];
       }
@@ -230,20 +230,20 @@ void Simulation::completed(Pending& p) {
       } else if (code == Code::ok) {
         granted(p.list, p.views, p.buffers, &p.request);
       } else {
-        check(
-            code == Code::no_capacity || code == Code::timed_out || code == Code::cancelled ||
-                code == Code::stale_handle || code == Code::busy ||
-                (code == Code::invalid_argument && swarm_.device_frames != 0) ||
-                (code == Code::unavailable && swarm_.device_frames != 0 &&
-                 (swarm_.faults.memory != 0 || any_lost())) ||
-                (code == Code::io_error && (faulty() || file_changed(p))) ||
-                (code == Code::lost && (port_.corrupted() || hands_.any_failed() || any_lost())) ||
-                (code == Code::discarded && names_droppable(p)),
-            fmt::format("acquire ended in {}: {}", code_name(code), p.request.status.message()));
+        check(code == Code::no_capacity || code == Code::timed_out || code == Code::cancelled ||
+                  code == Code::stale_handle || code == Code::busy ||
+                  (code == Code::invalid_argument && swarm_.device_frames != 0) ||
+                  (code == Code::unavailable && swarm_.device_frames != 0 &&
+                   (swarm_.faults.memory != 0 || any_lost())) ||
+                  (code == Code::io_error && (faulty() || file_changed(p))) ||
+                  (code == Code::lost &&
+                   (port_.corrupted() || workers_.any_failed() || any_lost())) ||
+                  (code == Code::discarded && names_droppable(p)),
+              fmt::format("acquire ended in {}: {}", code_name(code), p.request.status.message()));
         check(p.request.status.info() != nullptr, "an error without a sentence");
       }
       break;
-    case Want::free:
+    case RequestKind::free:
       check(code == Code::ok, "free failed");
       break;
     default:
@@ -283,7 +283,7 @@ void Simulation::free_one() {
   check(code == Code::ok || code == Code::busy, "free of a live handle refused");
   check(residency_.make_spare(live->handle) == Code::stale_handle, "a handle was freed twice");
   if (code == Code::busy) {
-    Pending& p = new_pending(Want::free);
+    Pending& p = new_pending(RequestKind::free);
     p.request.index = Buffers::index_of(live->handle);
     mover_.post(&p.request);
   }
@@ -300,37 +300,38 @@ void Simulation::free_one() {
   zombies_.erase(serial);
 }
 
-void Simulation::ask(Want want) {
+void Simulation::ask(RequestKind want) {
   Live* live = pick();
   if (live == nullptr || freed(serial_of(*live))) {
     return;
   }
-  if (want == Want::discard && live->adopted) {
+  if (want == RequestKind::discard && live->adopted) {
     Span span;
     const Access all{live->handle, 0, 0, kDiscard, {}, 0};
     check(residency_.resolve(all, span, "ask").code() == Code::invalid_argument,
           "an adopted file may be overwritten");
     return;
   }
-  if (want == Want::discard && (live->views != 0 || wanted(serial_of(*live)))) {
+  if (want == RequestKind::discard && (live->views != 0 || wanted(serial_of(*live)))) {
     return;  // With other requests on the bytes, the model could not tell their order.
   }
-  if (want == Want::retreat && (swarm_.device_frames == 0 || live->mapped != nullptr)) {
+  if (want == RequestKind::release_memory &&
+      (swarm_.device_frames == 0 || live->mapped != nullptr)) {
     return;
   }
-  Access access = random_access(*live, want == Want::discard);
-  access.mode = want == Want::discard ? kDiscard : kRead;
+  Access access = random_access(*live, want == RequestKind::discard);
+  access.mode = want == RequestKind::discard ? kDiscard : kRead;
   // Discards single pages.
-  if (want == Want::discard && live->mapped != nullptr && world_.one_in(2)) {
+  if (want == RequestKind::discard && live->mapped != nullptr && world_.one_in(2)) {
     access.offset -= access.offset % kSmallestExtent;
     access.length =
         std::min(live->bytes - access.offset,
                  (1 + world_.below(live->extent_bytes / kSmallestExtent)) * kSmallestExtent);
   }
-  if (want != Want::prefetch) {
+  if (want != RequestKind::prefetch) {
     access.where = {};
   }
-  if (want == Want::retreat) {
+  if (want == RequestKind::release_memory) {
     access.where = {Kind::gpu, static_cast<std::uint16_t>(world_.below(swarm_.devices))};
   }
   Pending& p = new_pending(want);
@@ -339,23 +340,23 @@ void Simulation::ask(Want want) {
   Status status = residency_.resolve(access, p.request.spans[0], "ask");
   check(status.ok(), status.message());
   p.request.deadline_ns = world_.now + static_cast<std::int64_t>(world_.below(10'000'000));
-  if (want == Want::discard) {
+  if (want == RequestKind::discard) {
     p.request.deadline_ns = Request::kForever;
   }
   // Steps over rows are read ahead page by page.
-  if (want == Want::prefetch && live->mapped != nullptr && p.request.spans[0].count == 1) {
+  if (want == RequestKind::prefetch && live->mapped != nullptr && p.request.spans[0].count == 1) {
     p.request.in_parts = world_.one_in(2);
     p.request.page =
         static_cast<std::uint8_t>(access.offset % live->extent_bytes / kSmallestExtent);
   }
   note("ask {} of buffer{} offset {} length {}", static_cast<int>(want), p.buffers[0],
        access.offset, access.length);
-  if (want == Want::evict && used_by_nobody(*live) && world_.one_in(2)) {
+  if (want == RequestKind::evict && used_by_nobody(*live) && world_.one_in(2)) {
     ask_to_leave(p);
     return;
   }
   mover_.post(&p.request);
-  if (want == Want::discard) {
+  if (want == RequestKind::discard) {
     // Runs it to its end, so that the model knows the bytes.
     finish(p);
     const Span& span = p.request.spans[0];
@@ -382,7 +383,7 @@ bool Simulation::used_by_nobody(const Live& live) const {
   return !swarm_.large && live.views == 0 && !live.adopted && live.mapped == nullptr &&
          children_.empty() && swarm_.device_frames == 0 && droppable_.count(serial) == 0 &&
          std::none_of(pending_.begin(), pending_.end(), [&](const Pending& p) {
-           return !p.done && p.request.want == Want::acquire &&
+           return !p.done && p.request.kind == RequestKind::acquire &&
                   std::find(p.buffers.begin(), p.buffers.end(), serial) != p.buffers.end();
          });
 }
@@ -412,7 +413,7 @@ void Simulation::ask_to_leave(Pending& p) {
 }
 
 // Extents of one buffer become another's: those that are in slots only. The answer names them.
-void Simulation::hand_over() {
+void Simulation::move_slots() {
   Live* const from = pick();
   Live* const to = pick();
   if (from == nullptr || to == nullptr || from == to || from->adopted || to->adopted ||
@@ -434,9 +435,9 @@ void Simulation::hand_over() {
   const std::uint64_t first = world_.below(whole);
   const std::uint64_t count = 1 + world_.below(whole - first);
   std::vector<std::uint8_t> handed(count);
-  Pending& p = new_pending(Want::hand_over);
+  Pending& p = new_pending(RequestKind::move_slots);
   p.buffers = {serial_of(*from), serial_of(*to)};
-  p.request.handed = handed.data();
+  p.request.moved = handed.data();
   p.request.spans.resize(2);
   for (const Live* live : {from, to}) {
     const Access access{
@@ -487,7 +488,8 @@ void Simulation::cancel() {
     return;
   }
   Pending& p = pending_[world_.below(pending_.size())];
-  if (!p.done && !p.own && (p.request.want == Want::acquire || p.request.want == Want::gather)) {
+  if (!p.done && !p.own &&
+      (p.request.kind == RequestKind::acquire || p.request.kind == RequestKind::gather)) {
     note("cancel");
     ++world_.calls;
     p.request.cancel = true;
@@ -504,7 +506,7 @@ void Simulation::set_budget() {
   const std::uint64_t staging = swarm_.staging_bytes / swarm_.extent_bytes;
   const std::uint64_t frames =
       std::max<std::uint64_t>(1, swarm_.host_frames / 2) + world_.below(swarm_.host_frames);
-  Pending& p = new_pending(Want::set_budget);
+  Pending& p = new_pending(RequestKind::set_budget);
   p.request.value = (frames + staging) * swarm_.extent_bytes;
   if (swarm_.devices != 0 && world_.one_in(3)) {
     p.request.tier = {Kind::gpu, static_cast<std::uint16_t>(world_.below(swarm_.devices))};
@@ -516,7 +518,7 @@ void Simulation::set_budget() {
   finish(p);
   if (!p.request.status.ok()) {
     // Refused for now: returns to a budget that can be met, as a caller would.
-    Pending& back = new_pending(Want::set_budget);
+    Pending& back = new_pending(RequestKind::set_budget);
     back.request.value = (2 * swarm_.host_frames + staging) * swarm_.extent_bytes;
     mover_.post(&back.request);
     finish(back);
@@ -535,7 +537,7 @@ void Simulation::advise() {
   if (live == nullptr || freed(serial_of(*live))) {
     return;
   }
-  Pending& p = new_pending(Want::advise);
+  Pending& p = new_pending(RequestKind::advise);
   p.request.spans.resize(1);
   Access access{live->handle, 0, 0, kRead, {}, 0};
   Status status = residency_.resolve(access, p.request.spans[0], "advise");

@@ -26,10 +26,10 @@ class Contention {
         host_(frames_ * kExtent, {Kind::dram, 0}, dice_),
         port_(world_, rates_, 1 + static_cast<unsigned>(world_.below(2)), std::uint64_t{64} << 20),
         block_(port_, {.depth = 4, .piece_bytes = kExtent}),
-        hands_(world_, rates_),
+        workers_(world_, rates_),
         residency_(static_cast<std::uint32_t>(kTimesMemory * frames_),
                    static_cast<std::uint32_t>(kTimesMemory * frames_), 1),
-        mover_(residency_, spaces_, &block_, nullptr, hands_, options()) {
+        mover_(residency_, spaces_, &block_, nullptr, workers_, options()) {
     for (std::uint64_t i = 0; i < kTimesMemory * frames_; ++i) {
       BufferShape shape;
       shape.bytes = kExtent;
@@ -55,7 +55,7 @@ class Contention {
     while (waits_.size() < enough) {
       const std::int64_t next = mover_.step(world_.now);
       const std::int64_t due =
-          std::min({next, port_.next_due(), hands_.next_due(), next_release()});
+          std::min({next, port_.next_due(), workers_.next_due(), next_release()});
       if (due == INT64_MAX) {
         throw Failure("no caller can continue\n" + mover_.describe());
       }
@@ -153,7 +153,7 @@ class Contention {
   FakeMemory host_;
   FakePort port_;
   BlockTier block_;
-  FakeHands hands_;
+  FakeWorkers workers_;
   Residency residency_;
   std::array<AddressSpace*, 1> spaces_{&host_};
   std::vector<Handle> buffers_;

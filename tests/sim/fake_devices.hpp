@@ -1,5 +1,5 @@
-// Block devices and hands of the simulated machine. Every operation takes virtual time, may end out
-// of order, and fails at random. Bytes are kept by 4 KiB block.
+// Block devices and workers of the simulated machine. Every operation takes virtual time, may end
+// out of order, and fails at random. Bytes are kept by 4 KiB block.
 #pragma once
 
 #include <algorithm>
@@ -264,9 +264,9 @@ class FakePort final : public IoPort {
 
 /// Also runs the devices' copies. They begin and end in submission order, separately for each
 /// direction.
-class FakeHands final : public Hands, public FakeCopies {
+class FakeWorkers final : public Workers, public FakeCopies {
  public:
-  FakeHands(World& world, const FaultRates& rates) : world_(world), rates_(rates) {}
+  FakeWorkers(World& world, const FaultRates& rates) : world_(world), rates_(rates) {}
   void submit(Job* job) override {
     world_.crossed("job", job->steps, job->bytes);
     const std::int64_t slow = world_.one_in(rates_.slow) ? 30'000'000 : 0;
@@ -287,7 +287,7 @@ class FakeHands final : public Hands, public FakeCopies {
   void copy_begun(Job& job, std::uint64_t ordinal) override { done_.push_back({&job, ordinal}); }
 
   void copy(unsigned device, bool in, bool fails, std::function<void()> move,
-            Ending& end) override {
+            Completion& end) override {
     world_.crossed(in ? "copy_in" : "copy_out", device, fails);
     Lane& lane = lanes_[2 * device + (in ? 1 : 0)];
     const auto some = [&] { return static_cast<std::int64_t>(world_.below(200'000)); };
@@ -304,7 +304,7 @@ class FakeHands final : public Hands, public FakeCopies {
     return std::any_of(all.begin(), all.end(),
                        [&](std::uint64_t each) { return each > after && each <= to; });
   }
-  /// Delays one of the hands until `until`.
+  /// Delays one of the workers until `until`.
   void stall(std::int64_t until) {
     if (!pending_.empty()) {
       ++world_.faults;
@@ -335,7 +335,7 @@ class FakeHands final : public Hands, public FakeCopies {
  private:
   struct Copy {
     std::function<void()> move;
-    Ending* end;
+    Completion* end;
     std::int64_t begins, ends;
     bool in, fails, moves_late;
   };

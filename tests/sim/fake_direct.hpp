@@ -23,7 +23,8 @@ class FakeDirect final : public DirectPath {
   bool reaches(const Memory& memory, SlotId) const override {
     return !memory.space().host_addressable();
   }
-  void fetch(Memory& memory, FrameId to, SlotId from, std::uint64_t bytes, Ending& end) override {
+  void fetch(Memory& memory, FrameId to, SlotId from, std::uint64_t bytes,
+             Completion& end) override {
     auto& device = static_cast<FakeMemory&>(memory);
     const std::uint16_t disk = block_.device_of(from);
     const std::uint64_t offset = block_.device_offset(from);
@@ -36,7 +37,8 @@ class FakeDirect final : public DirectPath {
         },
         end);
   }
-  void store(SlotId to, Memory& memory, FrameId from, std::uint64_t bytes, Ending& end) override {
+  void store(SlotId to, Memory& memory, FrameId from, std::uint64_t bytes,
+             Completion& end) override {
     auto& device = static_cast<FakeMemory&>(memory);
     const std::uint16_t disk = block_.device_of(to);
     const std::uint64_t offset = block_.device_offset(to);

@@ -54,7 +54,7 @@ class FakeFiles final : public SlotTier {
     file.open = false;
     world_.crossed("close_file", slot.value);
   }
-  SlotBooks books() const override { return {}; }
+  SlotUsage usage() const override { return {}; }
   void set_budget(std::uint64_t) override {}
   Status grow(std::uint64_t) override { return Code::unsupported; }
   unsigned depth() const override { return 4; }

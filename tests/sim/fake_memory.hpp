@@ -36,7 +36,7 @@ struct FakeCopies {
   virtual ~FakeCopies() = default;
   /// `move` is called between begin and end, unless the copy fails.
   virtual void copy(unsigned device, bool in, bool fails, std::function<void()> move,
-                    Ending& end) = 0;
+                    Completion& end) = 0;
 };
 
 class FakeMemory final : public AddressSpace, public Memory {
@@ -110,7 +110,7 @@ class FakeMemory final : public AddressSpace, public Memory {
       idle_.insert(id.value);
     }
   }
-  FrameBooks books() const override { return {budget_, in_use_, cached_, leaving_bytes_}; }
+  FrameUsage usage() const override { return {budget_, in_use_, cached_, leaving_bytes_}; }
   void set_budget(std::uint64_t bytes) override { budget_ = bytes; }
   bool needs_populate(FrameId id) const override {
     const Frame& frame = frames_.at(id.value);
@@ -185,7 +185,7 @@ class FakeMemory final : public AddressSpace, public Memory {
   Pool window_pool(std::uint64_t extent_bytes) const override {
     return extent_bytes < kDefaultExtent ? Pool::small : Pool::movable;
   }
-  std::byte* landing(FrameId id, std::byte*) const override {
+  std::byte* bytes_at(FrameId id, std::byte*) const override {
     if (opaque_) {
       return reinterpret_cast<std::byte*>(id.value << 32);  // A number, not a host address.
     }
@@ -385,7 +385,7 @@ class FakeMemory final : public AddressSpace, public Memory {
     const auto frame = frames_.find(id.value);
     return frame != frames_.end() && frame->second.shown == at;
   }
-  bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Ending& end) override {
+  bool copy_in(FrameId to, const std::byte* from, std::uint64_t bytes, Completion& end) override {
     if (!opaque_) {
       return Memory::copy_in(to, from, bytes, end);
     }
@@ -398,7 +398,7 @@ class FakeMemory final : public AddressSpace, public Memory {
     copies_->copy(place_.index, true, lost_ || dice_.strikes("copy_in"), move, end);
     return false;
   }
-  bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Ending& end) override {
+  bool copy_out(std::byte* to, FrameId from, std::uint64_t bytes, Completion& end) override {
     if (!opaque_) {
       return Memory::copy_out(to, from, bytes, end);
     }
@@ -413,7 +413,7 @@ class FakeMemory final : public AddressSpace, public Memory {
   void befriend(const FakeMemory& other) { reached_ = &other; }
   bool reaches(const Memory& other) const override { return &other == reached_; }
   bool copy_from(FrameId to, Memory& other, FrameId from, std::uint64_t bytes,
-                 Ending& end) override {
+                 Completion& end) override {
     if (!reaches(other)) {
       return Memory::copy_from(to, other, from, bytes, end);
     }

@@ -21,7 +21,7 @@ void Simulation::fork() {
     check(steps < 100'000, "the mover does not come to rest\n" + mover_.describe());
     step();
     const std::int64_t next =
-        std::min({port_.next_due(), files_.next_due(), hands_.next_due(), next_step_});
+        std::min({port_.next_due(), files_.next_due(), workers_.next_due(), next_step_});
     check(mover_.rested() || next != INT64_MAX, "rest waits for nothing\n" + mover_.describe());
     world_.now = std::max(world_.now + 1, std::min(next, world_.now + 1'000'000));
   }

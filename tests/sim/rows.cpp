@@ -22,7 +22,7 @@ bool Simulation::take_memory(Reading& reading) {
   if (residency_.try_acquire({&all, 1}, {&reading.view, 1}) == Code::ok) {
     return true;
   }
-  Pending& p = new_pending(Want::acquire);
+  Pending& p = new_pending(RequestKind::acquire);
   p.own = true;
   p.request.views = &reading.view;
   p.request.spans.resize(1);
@@ -39,7 +39,7 @@ bool Simulation::take_memory(Reading& reading) {
 
 void Simulation::free_memory(const Reading& reading) {
   if (residency_.make_spare(reading.memory) == Code::busy) {
-    Pending& p = new_pending(Want::free);
+    Pending& p = new_pending(RequestKind::free);
     p.request.index = Buffers::index_of(reading.memory);
     mover_.post(&p.request);
   }
@@ -90,7 +90,7 @@ void Simulation::gather() {
 void Simulation::post(std::unique_ptr<Reading> reading, const Span& span) {
   reading->compared.resize(reading->reads.size());
   reading->held.resize(reading->reads.size());
-  Pending& p = new_pending(Want::gather);
+  Pending& p = new_pending(RequestKind::gather);
   p.buffers = {reading->buffer};
   p.request.spans = {span};
   p.request.gather = &reading->list;

@@ -1,5 +1,5 @@
 // The simulator: the production mover, residency, policy and block tier on virtual time, with
-// memories, devices and hands that delay, reorder and fail. A seed gives a random workload; the
+// memories, devices and workers that delay, reorder and fail. A seed gives a random workload; the
 // model is a plain map of bytes; check_invariants() runs after every event.
 //
 //   tiermem-sim [--seeds N] [--first S] [--seed S] [--events N] [--without NAME,...] [--coverage]

@@ -20,14 +20,14 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
                      .piece_bytes = std::uint64_t{4096} << world_.below(4),
                      .budget = swarm_.block_budget}),
       files_(world_, swarm_.faults),
-      hands_(world_, swarm_.faults),
-      direct_(block_, port_, dice_, hands_),
+      workers_(world_, swarm_.faults),
+      direct_(block_, port_, dice_, workers_),
       residency_(64, swarm_.large ? 1u << 17 : 256, 1 + swarm_.devices),
-      mover_(residency_, spaces(), swarm_.block_tier ? &block_ : nullptr, &files_, hands_,
+      mover_(residency_, spaces(), swarm_.block_tier ? &block_ : nullptr, &files_, workers_,
              options()) {
   for (unsigned i = 0; i < devices_.size(); ++i) {
     residency_.device_space[i + 1] = &devices_[i];
-    devices_[i].copy_by(hands_);
+    devices_[i].copy_by(workers_);
   }
   if (swarm_.devices == 2) {
     // Separately for each direction: a machine may have it in one only.
@@ -80,7 +80,7 @@ MoverOptions Simulation::options() {
   o.prefetch_limit = 1 + static_cast<unsigned>(world_.below(8));
   o.ahead_bytes_max = world_.below(4) * swarm_.extent_bytes;
   o.own_job_bytes = world_.one_in(2) ? 0 : swarm_.extent_bytes;
-  o.hands_move = world_.one_in(2);
+  o.workers_move = world_.one_in(2);
   o.usual_part = static_cast<unsigned>(world_.below(3));
   o.bounce_area_bytes = swarm_.extent_bytes;
   o.scan_bytes = swarm_.extent_bytes * 4;
@@ -94,21 +94,21 @@ MoverOptions Simulation::options() {
 
 // Whether a runtime would have called the mover by now.
 bool Simulation::step_is_due() const {
-  return told_ || std::min({port_.next_due(), files_.next_due(), hands_.next_due(), next_step_}) <=
-                      world_.now;
+  return told_ || std::min({port_.next_due(), files_.next_due(), workers_.next_due(),
+                            next_step_}) <= world_.now;
 }
 
 void Simulation::step() {
   // A search for victims that ended without success continues with any step, so an unrequested step
   // may answer. If something is under way, its end would have caused that step.
-  const bool due = step_is_due() ||
-                   std::min({port_.next_due(), files_.next_due(), hands_.next_due()}) != INT64_MAX;
+  const bool due = step_is_due() || std::min({port_.next_due(), files_.next_due(),
+                                              workers_.next_due()}) != INT64_MAX;
   const std::int64_t asked_for = next_step_;
   const std::uint64_t before = answered_;
   told_ = false;
   stepping_ = true;
   posted_ = false;
-  ended_before_step_ = {hands_.ended(0), hands_.ended(1)};
+  ended_before_step_ = {workers_.ended(0), workers_.ended(1)};
   note_models();
   next_step_ = mover_.step(world_.now);
   world_.crossed("step", next_step_);
@@ -158,7 +158,7 @@ void Simulation::check_pins() {
 // ends.
 void Simulation::count_fruitless(bool asks_again) {
   const std::uint64_t done =
-      mover_.activity() + port_.events() + hands_.events() + files_.events() + world_.calls;
+      mover_.activity() + port_.events() + workers_.events() + files_.events() + world_.calls;
   fruitless_ = asks_again && done == progress_ ? fruitless_ + 1 : 0;
   progress_ = done;
   most_fruitless_ = std::max(most_fruitless_, fruitless_);
@@ -176,7 +176,7 @@ void Simulation::settle_once() {
   }
   if (world_.one_in(3)) {
     const std::int64_t due =
-        std::min({port_.next_due(), files_.next_due(), hands_.next_due(), next_step_});
+        std::min({port_.next_due(), files_.next_due(), workers_.next_due(), next_step_});
     if (due != INT64_MAX) {
       world_.now = std::max(world_.now, due);
     }
@@ -231,15 +231,15 @@ void Simulation::act() {
     case 4:
       return free_one();
     case 5:
-      return ask(Want::prefetch);
+      return ask(RequestKind::prefetch);
     case 6:
-      return ask(Want::evict);
+      return ask(RequestKind::evict);
     case 7:
-      return ask(Want::discard);
+      return ask(RequestKind::discard);
     case 8:
       return cancel();
     case 9:
-      return ask(Want::clean);
+      return ask(RequestKind::clean);
     case 10:
       return set_budget();
     case 11:
@@ -251,11 +251,11 @@ void Simulation::act() {
     case 15:
       return fork_or_end();
     case 16:
-      return hand_over();
+      return move_slots();
     case 17:
       return lose_device();
     case 18:
-      return ask(Want::retreat);
+      return ask(RequestKind::release_memory);
     case 19:
       gather();
       return confirm();
@@ -278,15 +278,15 @@ void Simulation::finish(Pending& p) {
       next_step_ = world_.now;
     }
     const std::int64_t next =
-        std::min({port_.next_due(), files_.next_due(), hands_.next_due(), next_step_});
+        std::min({port_.next_due(), files_.next_due(), workers_.next_due(), next_step_});
     if (next == INT64_MAX) {
-      failed(fmt::format("request {} waits for nothing\n{}", static_cast<int>(p.request.want),
+      failed(fmt::format("request {} waits for nothing\n{}", static_cast<int>(p.request.kind),
                          mover_.describe()));
     }
     world_.now = std::max(world_.now + 1, next);
     if (world_.now >= until || ++steps > 200'000) {
       failed(fmt::format("request {} did not end in a minute of virtual time or in {} steps\n{}",
-                         static_cast<int>(p.request.want), steps, mover_.describe()));
+                         static_cast<int>(p.request.kind), steps, mover_.describe()));
     }
   }
 }
@@ -295,7 +295,7 @@ void Simulation::finish(Pending& p) {
 void Simulation::drain() {
   stopped_ = true;
   port_.heal();
-  hands_.heal();
+  workers_.heal();
   disks_filled_ =
       swarm_.faults.no_space != 0;  // The tier retries a full file system only after a pause.
   swarm_.faults = {};
@@ -322,7 +322,7 @@ void Simulation::drain() {
     for (std::uint64_t from = 0, to = 0; from < live.bytes; from = to) {
       to = std::min(live.bytes, (live.lead + from) / live.extent_bytes * live.extent_bytes +
                                     at_once - live.lead);
-      Pending& p = new_pending(Want::acquire);
+      Pending& p = new_pending(RequestKind::acquire);
       p.list = {Access{live.handle, from, to - from, kRead, {}, 0}};
       p.views.resize(1);
       p.buffers = {serial};
@@ -335,7 +335,7 @@ void Simulation::drain() {
       const bool right =
           p.request.status.ok() ||
           (p.request.status.code() == Code::lost &&
-           (port_.corrupted() || hands_.any_failed() || any_lost())) ||
+           (port_.corrupted() || workers_.any_failed() || any_lost())) ||
           (p.request.status.code() == Code::discarded && names_droppable(p)) ||
           (p.request.status.code() == Code::io_error &&
            (changed_files_.count(serial) != 0 || port_.any_gone())) ||
@@ -359,12 +359,12 @@ void Simulation::drain() {
   for (std::size_t i = 0; i < pending_.size(); ++i) {
     finish(pending_[i]);  // This may make further requests.
   }
-  Pending& p = new_pending(Want::drain);
+  Pending& p = new_pending(RequestKind::drain);
   mover_.post(&p.request);
   finish(p);
   for (std::uint32_t index = residency_.spares.take_oldest(); index != Spares::kNone;
        index = residency_.spares.take_oldest()) {
-    Pending& last = new_pending(Want::free);
+    Pending& last = new_pending(RequestKind::free);
     last.request.index = index;
     mover_.post(&last.request);
     finish(last);
@@ -373,13 +373,13 @@ void Simulation::drain() {
   const std::uint64_t staging = swarm_.staging_bytes + mover_.bounce_bytes();
   (void)host_.begin_trim(~std::uint64_t{0});  // Parts that left stay charged until this call.
   host_.finish_trim();
-  check(host_.books().in_use == staging,
-        fmt::format("{} bytes of frames leaked", host_.books().in_use - staging));
+  check(host_.usage().in_use == staging,
+        fmt::format("{} bytes of frames leaked", host_.usage().in_use - staging));
   for (const FakeMemory& device : devices_) {
-    check(device.books().in_use == 0, "frames of a device leaked");
+    check(device.usage().in_use == 0, "frames of a device leaked");
     check(device.windows() == 0, "a device's window leaked");
   }
-  check(block_.books().in_use == 0, fmt::format("{} bytes of slots leaked", block_.books().in_use));
+  check(block_.usage().in_use == 0, fmt::format("{} bytes of slots leaked", block_.usage().in_use));
   check(host_.windows() == 0, "a window leaked");
   check(files_.closed(), "a file was left open");
   check(residency_.views.count() == 0, "a view leaked");

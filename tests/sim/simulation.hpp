@@ -4,7 +4,7 @@
 //   simulation.cpp  the run: step, act, finish, drain     calls.cpp    the callers' requests
 //   views.cpp       bytes under views against the model   adopted.cpp  files
 //   forks.cpp       children, and the slots they read     rows.cpp     gathers
-//   trouble.cpp     troubles of devices and hands, and callers that query
+//   trouble.cpp     troubles of devices and workers, and callers that query
 #pragma once
 
 #include <array>
@@ -132,7 +132,7 @@ class Simulation {
   Access random_access(Live& live, bool discard_whole);
   void give_window(Span& span);
 
-  Pending& new_pending(Want want);
+  Pending& new_pending(RequestKind want);
 
   void acquire();
 
@@ -148,12 +148,12 @@ class Simulation {
   void granted(const std::vector<Access>& list, const std::vector<ViewRecord>& views,
                const std::vector<std::size_t>& buffers, const Request* request = nullptr);
   bool arrived(const Held& held) const {
-    return hands_.ended(held.view.place.index) >= held.arrival || held.arrival == 0;
+    return workers_.ended(held.view.place.index) >= held.arrival || held.arrival == 0;
   }
   bool broken(const Held& held) const {
     return (held.view.place.kind == Kind::gpu && devices_[held.view.place.index].lost()) ||
            (held.arrival != 0 &&
-            hands_.failed(held.view.place.index, held.ended_before, held.arrival));
+            workers_.failed(held.view.place.index, held.ended_before, held.arrival));
   }
   bool any_lost() const { return devices_[0].lost() || devices_[1].lost(); }
   void lose_device();
@@ -212,10 +212,10 @@ class Simulation {
   std::uint64_t begin_of(const GatherRead& read, const Live& live);
   void compare(const Reading& reading, std::size_t index, const Live& live);
 
-  void ask(Want want);
+  void ask(RequestKind want);
   bool used_by_nobody(const Live& live) const;
   void ask_to_leave(Pending& p);
-  void hand_over();
+  void move_slots();
   bool wanted(std::size_t serial) const;
   void cancel();
   void set_budget();
@@ -248,7 +248,7 @@ class Simulation {
   FakePort port_;
   BlockTier block_;
   FakeFiles files_;
-  FakeHands hands_;
+  FakeWorkers workers_;
   FakeDirect<FakePort> direct_;
   Residency residency_;
   Mover mover_;

@@ -28,13 +28,13 @@ class Sparse {
         device_(3 * extent_bytes_, {Kind::gpu, 0}, dice_),
         port_(world_, rates_, 2, std::uint64_t{64} << 20),
         block_(port_, {.depth = 4, .piece_bytes = extent_bytes_}),
-        hands_(world_, rates_),
+        workers_(world_, rates_),
         // A run of extents is rounded up to a power of two; this includes the extents before and
         // behind it.
         residency_(16, 4 * kMany, has_device_ ? 2 : 1),
-        mover_(residency_, spaces(), &block_, nullptr, hands_, options()) {
+        mover_(residency_, spaces(), &block_, nullptr, workers_, options()) {
     residency_.device_space[1] = &device_;
-    device_.copy_by(hands_);
+    device_.copy_by(workers_);
     make(1);
     make(kMany + 1 + static_cast<std::uint32_t>(world_.below(kMany / 2)));
     make(1);
@@ -52,13 +52,13 @@ class Sparse {
       const Spot spot = spots_[world_.below(spots_.size())];
       switch (world_.below(8)) {
         case 0:
-          finish(ask(Want::evict, spot));
+          finish(ask(RequestKind::evict, spot));
           break;
         case 1:
-          finish(ask(Want::clean, spot));
+          finish(ask(RequestKind::clean, spot));
           break;
         case 2:
-          finish(ask(Want::discard, spot));
+          finish(ask(RequestKind::discard, spot));
           values_[spot] = 0;
           break;
         default:
@@ -74,12 +74,12 @@ class Sparse {
         throw Failure("sparse: a handle is stale");
       }
       Request request;
-      request.want = Want::free;
+      request.kind = RequestKind::free;
       request.index = Buffers::index_of(buffer.handle);
       finish(request);
     }
     check_books();
-    if (residency_.buffers.live_extents() != 0 || block_.books().in_use != 0) {
+    if (residency_.buffers.live_extents() != 0 || block_.usage().in_use != 0) {
       throw Failure("sparse: extents or slots are left of freed buffers");
     }
   }
@@ -132,11 +132,11 @@ class Sparse {
             {on_device ? Kind::gpu : Kind::dram, 0},
             0};
   }
-  Request& ask(Want want, const Spot& spot) {
+  Request& ask(RequestKind want, const Spot& spot) {
     request_ = std::make_unique<Request>();
-    request_->want = want;
+    request_->kind = want;
     request_->spans.resize(1);
-    Access all = access(spot, want == Want::discard ? kDiscard : kRead);
+    Access all = access(spot, want == RequestKind::discard ? kDiscard : kRead);
     all.where = {};
     const Status status = residency_.resolve(all, request_->spans[0], "sparse");
     if (!status.ok()) {
@@ -151,7 +151,7 @@ class Sparse {
     const Access list[] = {access(spot, writes ? kWrite : kRead)};
     ViewRecord views[1];
     if (residency_.try_acquire(list, views) != Code::ok) {
-      Request& request = ask(Want::acquire, spot);
+      Request& request = ask(RequestKind::acquire, spot);
       request.views = views;
       const Status status = residency_.resolve(list[0], request.spans[0], "sparse");
       if (!status.ok()) {
@@ -189,7 +189,7 @@ class Sparse {
     unsigned steps = 0;
     while (!done) {
       const std::int64_t next = mover_.step(world_.now);
-      const std::int64_t due = std::min({next, port_.next_due(), hands_.next_due()});
+      const std::int64_t due = std::min({next, port_.next_due(), workers_.next_due()});
       if (!done && (due == INT64_MAX || steps > 100'000)) {
         throw Failure("sparse: a request does not end\n" + mover_.describe());
       }
@@ -214,7 +214,7 @@ class Sparse {
   FakeMemory host_, device_;
   FakePort port_;
   BlockTier block_;
-  FakeHands hands_;
+  FakeWorkers workers_;
   Residency residency_;
   std::vector<Buffer> buffers_;
   std::vector<Spot> spots_;

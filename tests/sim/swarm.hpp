@@ -110,9 +110,9 @@ struct Swarm {
     return name == "trouble" || name == "inspect" || name == "confirm";
   }
   static constexpr std::array<std::string_view, 20> kCalls = {
-      "alloc",   "acquire", "release",   "use",    "free",    "prefetch", "evict",
-      "discard", "cancel",  "clean",     "budget", "adopt",   "change",   "touch",
-      "advise",  "fork",    "hand_over", "lose",   "retreat", "gather"};
+      "alloc",   "acquire", "release",    "use",    "free",    "prefetch", "evict",
+      "discard", "cancel",  "clean",      "budget", "adopt",   "change",   "touch",
+      "advise",  "fork",    "move_slots", "lose",   "release", "gather"};
   static constexpr std::array<std::pair<std::string_view, std::uint64_t FaultRates::*>, 9> kFaults =
       {{{"io_error", &FaultRates::io_error},
         {"short_io", &FaultRates::short_io},

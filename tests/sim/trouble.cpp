@@ -3,14 +3,14 @@
 
 namespace tiermem::sim {
 
-// A device hangs, disappears or fills up, and recovers; a hand is delayed. Mostly this lasts as
+// A device hangs, disappears or fills up, and recovers; a worker is delayed. Mostly this lasts as
 // long as requests wait, sometimes much longer, and a device may be gone permanently.
 void Simulation::trouble() {
   const auto while_ns =
       static_cast<std::int64_t>(1 + world_.below(world_.one_in(8) ? 4'000'000'000 : 8'000'000));
   if (world_.one_in(4)) {
-    note("a hand stalls for {} ns", while_ns);
-    hands_.stall(world_.now + while_ns);
+    note("a worker stalls for {} ns", while_ns);
+    workers_.stall(world_.now + while_ns);
     return;
   }
   const auto device = static_cast<std::uint16_t>(world_.below(swarm_.disks));
@@ -27,7 +27,7 @@ void Simulation::trouble() {
 // Information for callers must match the records: buffers' bytes add up, and budgets hold.
 void Simulation::inspect() {
   Stats stats;
-  Pending& all = new_pending(Want::stats);
+  Pending& all = new_pending(RequestKind::stats);
   all.request.stats = &stats;
   mover_.post(&all.request);
   finish(all);
@@ -39,7 +39,7 @@ void Simulation::inspect() {
     return;
   }
   BufferInfo info;
-  Pending& one = new_pending(Want::info);
+  Pending& one = new_pending(RequestKind::info);
   one.request.index = Buffers::index_of(live->handle);
   one.request.info = &info;
   mover_.post(&one.request);
@@ -59,7 +59,7 @@ std::size_t Simulation::views_of_freed() const {
 
 // For the block tier any budget is valid: stored bytes stay.
 void Simulation::set_block_budget(std::uint64_t bytes) {
-  Pending& p = new_pending(Want::set_budget);
+  Pending& p = new_pending(RequestKind::set_budget);
   p.request.tier = {Kind::block, 0};
   p.request.value = bytes;
   note("set_budget of the block tier {}", bytes);

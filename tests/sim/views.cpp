@@ -59,7 +59,7 @@ void Simulation::fill_arrived() {
 // As its stream does: it does nothing before.
 void Simulation::await_arrival(std::size_t held) {
   while (!arrived(held_[held])) {
-    world_.now = std::max(world_.now, std::min(hands_.next_due(), next_step_));
+    world_.now = std::max(world_.now, std::min(workers_.next_due(), next_step_));
     step();
   }
 }
@@ -174,7 +174,7 @@ void Simulation::touch() {
     touch_now(*live, access, writes);
     return;
   }
-  Pending& p = new_pending(Want::acquire);
+  Pending& p = new_pending(RequestKind::acquire);
   p.touch = true;
   p.writes = writes;
   p.list = {access};

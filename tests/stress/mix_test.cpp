@@ -217,7 +217,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"moved_pages", "; mechanism=uffd_move; ahead=0"},
                       Case{"copied_pages", "; mechanism=copy; ahead=0"},
                       Case{"remapped_frames_and_threads",
-                           "; mechanism=remap; io_engine=threads; hands=3; ahead=20", true, true}),
+                           "; mechanism=remap; io_engine=threads; workers=3; ahead=20", true,
+                           true}),
     [](const auto& i) { return std::string(i.param.name); });
 
 }  // namespace

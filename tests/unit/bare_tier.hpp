@@ -17,7 +17,7 @@ class BareTier final : public AddressSpace, public Memory {
   std::span<Memory* const> memories() const override { return memories_; }
   FrameId acquire_frame(const FrameRequest&) override { return {0}; }
   void return_frame(FrameId) override {}
-  FrameBooks books() const override { return {kDefaultExtent, 0, 0}; }
+  FrameUsage usage() const override { return {kDefaultExtent, 0, 0}; }
   void set_budget(std::uint64_t) override {}
   bool needs_populate(FrameId) const override { return false; }
   Status populate(FrameId, bool, std::byte*) override { return {}; }
@@ -29,7 +29,7 @@ class BareTier final : public AddressSpace, public Memory {
   }
   void release_window(std::byte*, std::uint64_t) override {}
   Pool window_pool(std::uint64_t) const override { return Pool::small; }
-  std::byte* landing(FrameId, std::byte*) const override { return nullptr; }
+  std::byte* bytes_at(FrameId, std::byte*) const override { return nullptr; }
   Status map(FrameId, std::byte*, Mechanism&) override { return {}; }
   Status unmap(FrameId, std::byte*) override { return {}; }
 

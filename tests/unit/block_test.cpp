@@ -41,7 +41,7 @@ TEST(BlockTier, the_cap_is_an_error_that_names_tier_budget_use_and_setting) {
   options.budget = 10 * kMiB;
   BlockTier tier(port, options);
   EXPECT_EQ(allocate_all(tier, 4 * kMiB).size(), 2U);
-  EXPECT_LE(tier.books().physical, tier.books().budget);
+  EXPECT_LE(tier.usage().physical, tier.usage().budget);
   const Result<SlotId> more = tier.allocate(4 * kMiB, 0);
   ASSERT_EQ(more.code(), Code::no_capacity);
   const ErrorInfo* info = more.status().info();
@@ -57,13 +57,13 @@ TEST(BlockTier, the_cap_is_an_error_that_names_tier_budget_use_and_setting) {
 TEST(BlockTier, a_lower_budget_stops_growth_and_a_higher_one_allows_it_again) {
   ScriptedIoPort port(1, 256 * kMiB);
   BlockTier tier(port, {});
-  EXPECT_EQ(tier.books().budget, 256 * kMiB) << "never above the devices' limits";
+  EXPECT_EQ(tier.usage().budget, 256 * kMiB) << "never above the devices' limits";
   ASSERT_TRUE(tier.grow(4 * kKiB).ok());
   tier.set_budget(64 * kMiB);
   EXPECT_EQ(allocate_all(tier, 2 * kMiB).size(), 32U);
   EXPECT_EQ(tier.allocate(2 * kMiB, 0).code(), Code::no_capacity);
   EXPECT_EQ(tier.grow(2 * kMiB).code(), Code::no_capacity);
-  EXPECT_EQ(tier.books().physical, 64 * kMiB);
+  EXPECT_EQ(tier.usage().physical, 64 * kMiB);
   tier.set_budget(128 * kMiB);
   EXPECT_EQ(allocate_all(tier, 2 * kMiB).size(), 32U);
 }
@@ -167,18 +167,18 @@ TEST(BlockTier, a_growth_that_fails_everywhere_returns_the_first_refusal) {
   const Status status = tier.grow(2 * kMiB);
   EXPECT_EQ(status.code(), Code::io_error);
   EXPECT_STREQ(status.message(), "device 0 broke");
-  EXPECT_EQ(tier.books().physical, 0U);
+  EXPECT_EQ(tier.usage().physical, 0U);
 }
 
-TEST(BlockTier, hands_that_grow_while_the_mover_allocates_never_pass_the_budget) {
+TEST(BlockTier, workers_that_grow_while_the_mover_allocates_never_pass_the_budget) {
   ScriptedIoPort port(3, 80 * kMiB);
   BlockOptions options;
   options.budget = 180 * kMiB + 12 * kKiB;
   BlockTier tier(port, options);
   std::atomic<bool> stop{false};
-  std::vector<std::thread> hands;
+  std::vector<std::thread> workers;
   for (int i = 0; i < 2; ++i) {
-    hands.emplace_back([&, i] {
+    workers.emplace_back([&, i] {
       while (!stop) {
         (void)tier.grow(i == 0 ? 2 * kMiB : 4 * kKiB);
       }
@@ -197,21 +197,21 @@ TEST(BlockTier, hands_that_grow_while_the_mover_allocates_never_pass_the_budget)
       tier.free(live.back());
       live.pop_back();
     }
-    const SlotBooks books = tier.books();
-    ASSERT_LE(books.physical, books.budget);
-    ASSERT_LE(books.in_use, books.physical);
+    const SlotUsage usage = tier.usage();
+    ASSERT_LE(usage.physical, usage.budget);
+    ASSERT_LE(usage.in_use, usage.physical);
   }
   stop = true;
-  for (std::thread& hand : hands) {
-    hand.join();
+  for (std::thread& worker : workers) {
+    worker.join();
   }
   const Status status = tier.check_invariants();
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_GT(live.size(), 100U);
 }
 
-// A hand waits for another growth of the same device. No other event follows that could wake this
-// hand.
+// A worker waits for another growth of the same device. No other event follows that could wake this
+// worker.
 TEST(BlockTier, a_hand_that_finds_a_device_growing_goes_on_when_it_has_grown) {
   ScriptedIoPort port(1, 80 * kMiB);
   std::promise<void> begun, may_end;
@@ -235,7 +235,7 @@ TEST(BlockTier, a_hand_that_finds_a_device_growing_goes_on_when_it_has_grown) {
   EXPECT_EQ(end.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   may_end.set_value();
   const bool went_on = end.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
-  EXPECT_TRUE(went_on) << "the hand was not woken";
+  EXPECT_TRUE(went_on) << "the worker was not woken";
   first.join();
   if (!went_on) {
     std::abort();  // A thread that was not woken cannot be joined.

@@ -15,18 +15,18 @@ constexpr std::uint64_t kArea = 4 * kSmallestExtent;
 struct Fixture {
   explicit Fixture(std::uint64_t areas, std::uint64_t per = 1)
       : tier(areas * kArea, {Kind::dram, 0}, dice),
-        bounce(hands, {.area_bytes = kArea,
-                       .budget_per_area = per * kArea,
-                       .staging_bytes = kArea,
-                       .staging_frame_bytes = kArea}) {
+        bounce(workers, {.area_bytes = kArea,
+                         .budget_per_area = per * kArea,
+                         .staging_bytes = kArea,
+                         .staging_frame_bytes = kArea}) {
     host.tier = &tier;
   }
   void run_jobs() {
-    while (!hands.jobs.empty()) {
-      hands.run();
+    while (!workers.jobs.empty()) {
+      workers.run();
     }
     std::array<Done, 8> done;
-    for (std::size_t n = hands.reap(done); n > 0; n = hands.reap(done)) {
+    for (std::size_t n = workers.reap(done); n > 0; n = workers.reap(done)) {
       for (std::size_t i = 0; i < n; ++i) {
         EXPECT_TRUE(bounce.job_done(*done[i].job, now));
       }
@@ -35,7 +35,7 @@ struct Fixture {
 
   std::int64_t now = 0;
   ScriptedDice dice;
-  HeldHands hands;
+  HeldWorkers workers;
   sim::FakeMemory tier;
   MemoryLedger host;
   Bounce bounce;

@@ -18,7 +18,7 @@ class DeepTier final : public SlotTier {
   Place place() const override { return {Kind::block, 0}; }
   Result<SlotId> allocate(std::uint64_t, std::uint64_t) override { return Status(Code::busy); }
   void free(SlotId) override {}
-  SlotBooks books() const override { return {}; }
+  SlotUsage usage() const override { return {}; }
   void set_budget(std::uint64_t) override {}
   Status grow(std::uint64_t) override { return {}; }
   unsigned depth() const override { return depth_; }

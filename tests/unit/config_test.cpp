@@ -254,7 +254,8 @@ TEST_F(ConfigTest, unknown_options_are_named_with_the_nearest_and_the_list) {
 
 TEST_F(ConfigTest, kinds_of_tiers_that_this_build_lacks_are_unsupported) {
   for (const char* spec : {"numa=1:8G", "pmem=/mnt/pm:32G", "s3=bucket/prefix"}) {
-    EXPECT_TRUE(contains(refusal(spec, Code::unsupported), "accepted are dram, gpu and nvme")) << spec;
+    EXPECT_TRUE(contains(refusal(spec, Code::unsupported), "accepted are dram, gpu and nvme"))
+        << spec;
   }
   const std::string path = file("t.toml", "[tiers]\ndram = \"1G\"\nnuma = \"0:16G\"\n");
   EXPECT_TRUE(contains(refusal("", Code::unsupported, path.c_str()), "t.toml, line 3"));
@@ -405,14 +406,14 @@ TEST_F(ConfigTest, stronger_sources_win_option_by_option) {
                                    "[options]\ndepth = 1\nhands = 1\npiece = \"4K\"\n"
                                    "ahead = 1\nextent = \"4K\"\n");
   env_["TIERMEM_CONFIG"] = weakest;
-  env_["TIERMEM_TIERS"] = "depth=2; hands=2; piece=8K; ahead=2";
+  env_["TIERMEM_TIERS"] = "depth=2; workers=2; piece=8K; ahead=2";
   env_["TIERMEM_DEPTH"] = "3";
-  env_["TIERMEM_HANDS"] = "3";
+  env_["TIERMEM_WORKERS"] = "3";
   env_["TIERMEM_PIECE"] = "16K";
   const std::string given = file("given.toml", "[options]\ndepth = 4\nhands = 4\n");
   const Config config = good("depth=5", given.c_str());
   EXPECT_EQ(config.depth, 5U);
-  EXPECT_EQ(config.hands, 4U);
+  EXPECT_EQ(config.workers, 4U);
   EXPECT_EQ(config.piece, 16384U);
   EXPECT_EQ(config.ahead, 2U);
   EXPECT_EQ(config.extent, 4096U);
@@ -444,21 +445,29 @@ TEST_F(ConfigTest, a_mistake_in_a_weaker_source_is_still_an_error) {
   EXPECT_TRUE(contains(refusal("depth=5"), "TIERMEM_DEPTH"));
 }
 
-TEST_F(ConfigTest, hands_follow_the_processors_unless_named) {
+TEST_F(ConfigTest, workers_follow_the_processors_unless_named) {
   const struct {
     const char* cores;
-    unsigned hands, fillers;
+    unsigned workers, populate_workers;
   } cases[] = {{"1", 1, 0}, {"2", 1, 1}, {"3", 2, 1}, {"5", 4, 1}, {"6", 4, 2}, {"64", 4, 4}};
   for (const auto& one : cases) {
     facts_.cores = Fact::of(one.cores);
-    EXPECT_EQ(good().hands, one.hands) << one.cores;
-    EXPECT_EQ(good("hands=0").hands, one.hands) << one.cores;
-    EXPECT_EQ(good().fillers, one.fillers) << one.cores;
-    EXPECT_EQ(good("hands=7").hands, 7U);
-    EXPECT_EQ(good("hands=7").fillers, 0U);
+    EXPECT_EQ(good().workers, one.workers) << one.cores;
+    EXPECT_EQ(good("workers=0").workers, one.workers) << one.cores;
+    EXPECT_EQ(good().populate_workers, one.populate_workers) << one.cores;
+    EXPECT_EQ(good("workers=7").workers, 7U);
+    EXPECT_EQ(good("workers=7").populate_workers, 0U);
   }
   facts_.cores = Fact::missing("unknown");
-  EXPECT_EQ(good().hands, 1U);
+  EXPECT_EQ(good().workers, 1U);
+}
+
+TEST_F(ConfigTest, the_former_names_of_workers_are_accepted) {
+  EXPECT_EQ(good("hands=3").workers, 3U);
+  env_["TIERMEM_HANDS"] = "2";
+  EXPECT_EQ(good().workers, 2U);
+  env_["TIERMEM_WORKERS"] = "5";
+  EXPECT_EQ(good().workers, 5U);
 }
 
 TEST_F(ConfigTest, nobody_stays_awake_where_processor_time_is_limited_unless_told) {

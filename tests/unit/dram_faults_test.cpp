@@ -79,7 +79,7 @@ TEST_P(FaultTest, a_touch_during_a_move_in_sees_the_new_bytes) {
   Fault fault;
   ASSERT_TRUE(space->next_fault(10'000, fault));
   std::uint64_t expected = 0;
-  std::memcpy(&expected, space->landing(frame, window) + 8, 8);
+  std::memcpy(&expected, space->bytes_at(frame, window) + 8, 8);
   Mechanism used{};
   ASSERT_TRUE(space->map(frame, window, used).ok());
   EXPECT_FALSE(space->poison(fault.address)) << "too late";
@@ -171,7 +171,7 @@ int serve_by(Mechanism expected) {
   if (!space.memory().populate(frame, false, nullptr).ok()) {
     return 2;
   }
-  fill(space.landing(frame, window), 2 * kMiB, 1);
+  fill(space.bytes_at(frame, window), 2 * kMiB, 1);
   if (!space.map(frame, window, used).ok() || used != expected || !holds(window, 2 * kMiB, 1)) {
     return 3;
   }

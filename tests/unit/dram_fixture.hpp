@@ -63,7 +63,7 @@ struct MovedFrame {
     frame = space->memory().acquire_frame({space->window_pool(bytes), bytes, 0});
     const Status populated = space->memory().populate(frame, false, nullptr);
     EXPECT_TRUE(populated.ok()) << populated.message();
-    home = space->landing(frame, window);
+    home = space->bytes_at(frame, window);
     fill(home, bytes, 1);
   }
 

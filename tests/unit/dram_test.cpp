@@ -1,5 +1,5 @@
 // A host memory's accounting, slabs and domains. Windows are in dram_windows_test.cpp, touches
-// without a view in dram_faults_test.cpp, several hands in dram_hands_test.cpp.
+// without a view in dram_faults_test.cpp, several workers in dram_workers_test.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,10 +49,10 @@ TEST(Dram, a_fresh_frame_is_charged_and_needs_pages) {
   const FrameId frame = space->memory().acquire_frame({Pool::locked, 2 * kMiB, 0});
   ASSERT_TRUE(frame.valid());
   EXPECT_TRUE(space->memory().needs_populate(frame));
-  EXPECT_EQ(space->memory().books().in_use, 2 * kMiB);
+  EXPECT_EQ(space->memory().usage().in_use, 2 * kMiB);
   ASSERT_TRUE(space->memory().populate(frame, true, nullptr).ok());
   EXPECT_FALSE(space->memory().needs_populate(frame));
-  EXPECT_TRUE(all(space->landing(frame, nullptr), 2 * kMiB, std::byte{0}));
+  EXPECT_TRUE(all(space->bytes_at(frame, nullptr), 2 * kMiB, std::byte{0}));
   EXPECT_EQ(space->counters().cleared_bytes, 0U) << "fresh pages are zero already";
 }
 
@@ -62,7 +62,7 @@ TEST(Dram, frames_of_every_size_have_aligned_homes_that_hold_bytes) {
     for (const Pool pool : {Pool::locked, space->window_pool(bytes)}) {
       const FrameId frame = get(*space, pool, bytes);
       ASSERT_TRUE(frame.valid()) << bytes;
-      std::byte* const home = space->landing(frame, nullptr);
+      std::byte* const home = space->bytes_at(frame, nullptr);
       ASSERT_NE(home, nullptr);
       EXPECT_EQ(reinterpret_cast<std::uint64_t>(home) % bytes, 0U);
       std::memset(home, 0x5a, bytes);
@@ -71,7 +71,7 @@ TEST(Dram, frames_of_every_size_have_aligned_homes_that_hold_bytes) {
     }
     trim(*space, ~std::uint64_t{0});
   }
-  EXPECT_EQ(space->memory().books().used(), 0U);
+  EXPECT_EQ(space->memory().usage().used(), 0U);
   EXPECT_TRUE(space->memory().test_consistent());
 }
 
@@ -82,7 +82,7 @@ TEST(Dram, wrong_sizes_and_pools_get_no_frame) {
   EXPECT_FALSE(space->memory().acquire_frame({Pool::locked, 128 * kMiB, 0}).valid());
   EXPECT_FALSE(space->memory().acquire_frame({Pool::movable, 64 * kKiB, 0}).valid());
   EXPECT_FALSE(space->memory().acquire_frame({Pool::small, 2 * kMiB, 0}).valid());
-  EXPECT_EQ(space->memory().books().used(), 0U);
+  EXPECT_EQ(space->memory().usage().used(), 0U);
 }
 
 TEST(Dram, trim_is_in_progress_then_no_other_begins) {
@@ -93,7 +93,7 @@ TEST(Dram, trim_is_in_progress_then_no_other_begins) {
   EXPECT_TRUE(space->memory().test_consistent());
   space->memory().run_trim();
   space->memory().finish_trim();
-  EXPECT_EQ(space->memory().books().used(), 0U);
+  EXPECT_EQ(space->memory().usage().used(), 0U);
   EXPECT_TRUE(space->memory().test_consistent());
 }
 
@@ -107,14 +107,14 @@ TEST(Dram, a_lowered_budget_stops_caching_and_used_stays_honest) {
   for (int i = 0; i < 4; ++i) {
     space->memory().return_frame(held[static_cast<std::size_t>(i)]);
   }
-  EXPECT_EQ(space->memory().books().used(), 16 * kMiB) << "their pages are still there";
-  EXPECT_EQ(space->memory().books().cached, 0U);
+  EXPECT_EQ(space->memory().usage().used(), 16 * kMiB) << "their pages are still there";
+  EXPECT_EQ(space->memory().usage().cached, 0U);
   EXPECT_EQ(space->memory().trimmable(), 8 * kMiB);
   EXPECT_FALSE(space->memory().acquire_frame({Pool::locked, 2 * kMiB, 0}).valid());
   EXPECT_EQ(trim(*space, 8 * kMiB), 8 * kMiB);
-  EXPECT_EQ(space->memory().books().used(), 8 * kMiB);
+  EXPECT_EQ(space->memory().usage().used(), 8 * kMiB);
   space->memory().return_frame(held[4]);
-  EXPECT_EQ(space->memory().books().cached, 2 * kMiB);
+  EXPECT_EQ(space->memory().usage().cached, 2 * kMiB);
   EXPECT_TRUE(get(*space, Pool::locked, 2 * kMiB).valid());
   EXPECT_TRUE(space->memory().test_consistent());
 }
@@ -127,25 +127,25 @@ TEST(Dram, a_frame_referenced_from_outside_is_not_given_to_the_next) {
   space->memory().mark_referenced(small);
   space->memory().return_frame(frame);
   space->memory().return_frame(small);
-  EXPECT_EQ(space->memory().books().cached, 0U);
-  EXPECT_EQ(space->memory().books().in_use, 4 * kMiB);
+  EXPECT_EQ(space->memory().usage().cached, 0U);
+  EXPECT_EQ(space->memory().usage().in_use, 4 * kMiB);
   EXPECT_EQ(trim(*space, 4 * kMiB), 4 * kMiB);
   const FrameId again = get(*space, Pool::movable, 2 * kMiB);
   space->memory().return_frame(again);
-  EXPECT_EQ(space->memory().books().cached, 2 * kMiB) << "the mark does not outlive the pages";
+  EXPECT_EQ(space->memory().usage().cached, 2 * kMiB) << "the mark does not outlive the pages";
 }
 
 TEST(Dram, recycling_within_a_domain_does_not_clear) {
   auto space = make(16 * kMiB);
   const FrameId first = get(*space, Pool::locked, 2 * kMiB, 3);
-  std::memset(space->landing(first, nullptr), 0x22, 2 * kMiB);
+  std::memset(space->bytes_at(first, nullptr), 0x22, 2 * kMiB);
   space->memory().return_frame(first);
   const FrameId again = space->memory().acquire_frame({Pool::locked, 2 * kMiB, 3});
   EXPECT_FALSE(space->memory().needs_populate(again));
-  EXPECT_TRUE(all(space->landing(again, nullptr), 2 * kMiB, std::byte{0x22}));
+  EXPECT_TRUE(all(space->bytes_at(again, nullptr), 2 * kMiB, std::byte{0x22}));
   EXPECT_EQ(space->counters().cleared_bytes, 0U);
   ASSERT_TRUE(space->memory().populate(again, true, nullptr).ok());
-  EXPECT_TRUE(all(space->landing(again, nullptr), 2 * kMiB, std::byte{0})) << "unless asked to";
+  EXPECT_TRUE(all(space->bytes_at(again, nullptr), 2 * kMiB, std::byte{0})) << "unless asked to";
 }
 
 TEST(Dram, the_same_domains_cached_frames_go_first) {
@@ -167,22 +167,22 @@ TEST(Dram, small_locked_frames_share_a_chunk_that_is_charged_whole) {
   for (int i = 0; i < 32; ++i) {
     held.push_back(get(*space, Pool::locked, 64 * kKiB));
     ASSERT_TRUE(held.back().valid());
-    homes.insert(space->landing(held.back(), nullptr));
-    EXPECT_EQ(space->memory().books().in_use, 2 * kMiB);
+    homes.insert(space->bytes_at(held.back(), nullptr));
+    EXPECT_EQ(space->memory().usage().in_use, 2 * kMiB);
   }
   EXPECT_EQ(homes.size(), 32U);
   EXPECT_EQ(*homes.rbegin() - *homes.begin(), 31 * 64 * 1024);
   EXPECT_EQ(space->counters().populated, 1U) << "one huge page for all";
   held.push_back(get(*space, Pool::locked, 64 * kKiB));
-  EXPECT_EQ(space->memory().books().in_use, 4 * kMiB);
+  EXPECT_EQ(space->memory().usage().in_use, 4 * kMiB);
   EXPECT_FALSE(space->memory().acquire_frame({Pool::locked, 4 * kKiB, 0}).valid())
       << "no third chunk";
   for (const FrameId frame : held) {
-    EXPECT_GT(space->memory().books().in_use, 0U);
+    EXPECT_GT(space->memory().usage().in_use, 0U);
     space->memory().return_frame(frame);
   }
-  EXPECT_EQ(space->memory().books().in_use, 0U);
-  EXPECT_EQ(space->memory().books().cached, 4 * kMiB);
+  EXPECT_EQ(space->memory().usage().in_use, 0U);
+  EXPECT_EQ(space->memory().usage().cached, 4 * kMiB);
   EXPECT_TRUE(get(*space, Pool::locked, 4 * kKiB).valid()) << "an empty chunk is cut anew";
   EXPECT_TRUE(get(*space, Pool::locked, 2 * kMiB).valid()) << "or used whole";
   EXPECT_TRUE(space->memory().test_consistent());
@@ -192,8 +192,8 @@ TEST(Dram, neighbours_in_a_chunk_do_not_see_another_domains_bytes) {
   auto space = make(2 * kMiB);
   const FrameId a = get(*space, Pool::locked, 512 * kKiB, 1);
   const FrameId b = get(*space, Pool::locked, 512 * kKiB, 2);
-  std::memset(space->landing(a, nullptr), 0xaa, 512 * kKiB);
-  std::memset(space->landing(b, nullptr), 0xbb, 512 * kKiB);
+  std::memset(space->bytes_at(a, nullptr), 0xaa, 512 * kKiB);
+  std::memset(space->bytes_at(b, nullptr), 0xbb, 512 * kKiB);
   space->memory().return_frame(a);
   space->memory().return_frame(b);
   // The chunk is empty, holds bytes of both domains, and is now one frame.
@@ -201,7 +201,7 @@ TEST(Dram, neighbours_in_a_chunk_do_not_see_another_domains_bytes) {
   ASSERT_TRUE(whole.valid());
   EXPECT_TRUE(space->memory().needs_populate(whole));
   ASSERT_TRUE(space->memory().populate(whole, false, nullptr).ok());
-  EXPECT_TRUE(all(space->landing(whole, nullptr), 2 * kMiB, std::byte{0}));
+  EXPECT_TRUE(all(space->bytes_at(whole, nullptr), 2 * kMiB, std::byte{0}));
 }
 
 TEST(Dram, huge_pages_are_asked_for_and_counted) {
@@ -225,7 +225,7 @@ TEST(Dram, required_huge_pages_come_or_fail) {
   }
   const FrameId frame = (*space)->memory().acquire_frame({Pool::movable, 4 * kMiB, 0});
   const Status populated = (*space)->memory().populate(frame, false, nullptr);
-  const auto huge = host::huge_bytes((*space)->landing(frame, nullptr), 4 * kMiB);
+  const auto huge = host::huge_bytes((*space)->bytes_at(frame, nullptr), 4 * kMiB);
   if (!huge.has_value()) {
     GTEST_SKIP() << "PAGEMAP_SCAN is missing";
   }
@@ -238,7 +238,7 @@ TEST(Dram, without_huge_pages_none_is_made) {
                                   .window_reserve_bytes = std::uint64_t{1} << 30});
   ASSERT_TRUE(space.ok());
   const FrameId frame = get(**space, Pool::locked, 4 * kMiB);
-  EXPECT_EQ(host::huge_bytes((*space)->landing(frame, nullptr), 4 * kMiB).value_or(0), 0U);
+  EXPECT_EQ(host::huge_bytes((*space)->bytes_at(frame, nullptr), 4 * kMiB).value_or(0), 0U);
 }
 
 // A model of the accounting: frames in use, cached frames by class with their age, frames that are
@@ -315,8 +315,8 @@ class BooksModel {
   }
 
   void check() const {
-    ASSERT_EQ(space_.memory().books().in_use, in_use_);
-    ASSERT_EQ(space_.memory().books().cached, cached());
+    ASSERT_EQ(space_.memory().usage().in_use, in_use_);
+    ASSERT_EQ(space_.memory().usage().cached, cached());
     ASSERT_EQ(space_.memory().trimmable(), cached() + leaving_bytes());
     std::uint64_t from_held = leaving_bytes();
     std::set<std::uint64_t> chunks;
@@ -344,7 +344,7 @@ class BooksModel {
   };
 
   std::uint64_t chunk_of(FrameId frame) const {
-    return reinterpret_cast<std::uint64_t>(space_.landing(frame, nullptr)) / (2 * kMiB);
+    return reinterpret_cast<std::uint64_t>(space_.bytes_at(frame, nullptr)) / (2 * kMiB);
   }
   bool has_room(std::uint64_t bytes) const {
     return std::any_of(chunks_.begin(), chunks_.end(), [&](const auto& each) {
@@ -414,7 +414,7 @@ TEST(Dram, random_calls_keep_the_books_exact) {
     model.give_back(0);
   }
   model.trim_some(~std::uint64_t{0});
-  EXPECT_EQ(space->memory().books().used(), 0U);
+  EXPECT_EQ(space->memory().usage().used(), 0U);
   EXPECT_TRUE(space->memory().test_consistent());
 }
 

@@ -77,12 +77,12 @@ class DramWindows : public testing::TestWithParam<std::tuple<Mechanism, std::uin
       space->memory().return_frame(frames[i]);
     }
     space->release_window(window, kExtents * bytes);
-    EXPECT_EQ(space->memory().books().in_use, 0U);
+    EXPECT_EQ(space->memory().usage().in_use, 0U);
     EXPECT_TRUE(space->memory().test_consistent());
   }
 
   std::byte* at(std::uint64_t i) const { return window + i * bytes; }
-  bool in_place() const { return space->landing(frames[0], nullptr) == nullptr; }
+  bool in_place() const { return space->bytes_at(frames[0], nullptr) == nullptr; }
 
   // The steps of a promote: pages, bytes, map.
   void bring(std::uint64_t i, std::uint64_t what) {
@@ -90,7 +90,7 @@ class DramWindows : public testing::TestWithParam<std::tuple<Mechanism, std::uin
       const Status populated = space->memory().populate(frames[i], false, at(i));
       ASSERT_TRUE(populated.ok()) << populated.message();
     }
-    fill(space->landing(frames[i], at(i)), bytes, what);
+    fill(space->bytes_at(frames[i], at(i)), bytes, what);
     show(i);
   }
   void show(std::uint64_t i) {
@@ -128,7 +128,7 @@ TEST_P(DramWindows, bytes_are_in_the_window_and_go_home_with_the_frame) {
       if (std::get<0>(GetParam()) != Mechanism::copy) {  // Small pages, to be collapsed again.
         ASSERT_FALSE(space->memory().needs_populate(frames[i]));
       }
-      ASSERT_TRUE(holds(space->landing(frames[i], at(i)), bytes, i + 100 * round));
+      ASSERT_TRUE(holds(space->bytes_at(frames[i], at(i)), bytes, i + 100 * round));
       show(i);
     }
   }
@@ -157,7 +157,7 @@ TEST_P(DramWindows, an_eviction_while_a_forked_child_lives_loses_nothing) {
       if (space->memory().needs_populate(frames[i]) || in_place()) {
         bring(i, i + 10 * round);
       } else {
-        ASSERT_TRUE(holds(space->landing(frames[i], at(i)), bytes, i + 10 * round));
+        ASSERT_TRUE(holds(space->bytes_at(frames[i], at(i)), bytes, i + 10 * round));
         show(i);
       }
       ASSERT_TRUE(holds(at(i), bytes, i + 10 * round));
@@ -275,7 +275,7 @@ TEST(Dram, mapping_by_remap_stops_before_mappings_run_out) {
   for (std::uint64_t i = 0; i < 32 && !refused; ++i) {
     const FrameId frame = space.memory().acquire_frame({Pool::movable, 2 * kMiB, 0});
     ASSERT_TRUE(space.memory().populate(frame, false, nullptr).ok());
-    fill(space.landing(frame, window), 2 * kMiB, i);
+    fill(space.bytes_at(frame, window), 2 * kMiB, i);
     Mechanism used{};
     const Status status = space.map(frame, window + i * kStride, used);
     if (status.ok()) {
@@ -285,7 +285,7 @@ TEST(Dram, mapping_by_remap_stops_before_mappings_run_out) {
     refused = true;
     EXPECT_EQ(status.code(), Code::no_capacity);
     EXPECT_STREQ(status.info()->setting, "vm.max_map_count");
-    EXPECT_TRUE(holds(space.landing(frame, window), 2 * kMiB, i)) << "the frame is at home, whole";
+    EXPECT_TRUE(holds(space.bytes_at(frame, window), 2 * kMiB, i)) << "the frame is at home, whole";
     space.memory().return_frame(frame);
   }
   EXPECT_TRUE(refused);
@@ -347,7 +347,7 @@ std::byte* window_with_bytes(HostSpace& space, std::uint64_t missing) {
   const FrameId frame = space.memory().acquire_frame({Pool::movable, 2 * kMiB, 0});
   Mechanism used{};
   EXPECT_TRUE(space.memory().populate(frame, false, nullptr).ok());
-  fill(space.landing(frame, window), 2 * kMiB, 1);
+  fill(space.bytes_at(frame, window), 2 * kMiB, 1);
   EXPECT_TRUE(space.map(frame, window, used).ok());
   EXPECT_EQ(munmap(window + kMiB, missing), 0);
   return window;
@@ -368,7 +368,7 @@ TEST(Dram, window_that_madvise_does_not_empty_is_mapped_anew) {
   const FrameId frame = space.memory().acquire_frame({Pool::movable, 2 * kMiB, 0});
   Mechanism used{};
   ASSERT_TRUE(space.memory().populate(frame, false, nullptr).ok());
-  fill(space.landing(frame, window), 2 * kMiB, 2);
+  fill(space.bytes_at(frame, window), 2 * kMiB, 2);
   ASSERT_TRUE(space.map(frame, window, used).ok());
   EXPECT_TRUE(holds(window, 2 * kMiB, 2));
 }
@@ -392,7 +392,7 @@ TEST(Dram, what_the_program_mapped_in_a_window_is_neither_taken_nor_emptied) {
       const FrameId frame = space.memory().acquire_frame({Pool::movable, 2 * kMiB, 0});
       Mechanism used{};
       ASSERT_TRUE(window.ok() && space.memory().populate(frame, false, nullptr).ok());
-      fill(space.landing(frame, *window), 2 * kMiB, 1);
+      fill(space.bytes_at(frame, *window), 2 * kMiB, 1);
       ASSERT_TRUE(space.map(frame, *window, used).ok());
       std::byte* const part = *window + kMiB;
       ASSERT_TRUE(space.lend_window(part, 4 * host::kPage));

@@ -108,7 +108,7 @@ TEST_F(FaultsTest, extent_comes_and_its_page_is_absent_then_it_touches_again) {
   is_mapped();
   const Toucher toucher(page());
   serve_one();
-  EXPECT_EQ(posted_.back()->want, Want::acquire);
+  EXPECT_EQ(posted_.back()->kind, RequestKind::acquire);
   EXPECT_EQ(posted_.back()->views, nullptr);
   EXPECT_TRUE(posted_.back()->in_parts);
   EXPECT_EQ(posted_.back()->page, 5);

@@ -154,7 +154,7 @@ TEST_P(ForkedFrame, a_page_locked_since_the_fork_is_not_copied) {
   EXPECT_TRUE(holds(window, kBytes, 9));
   locked.release();
   Status left = space->withdraw(frame, window);
-  for (int i = 0; i < 1000 && !left.ok(); ++i) {  // Ending the ring takes a moment.
+  for (int i = 0; i < 1000 && !left.ok(); ++i) {  // Completion the ring takes a moment.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     left = space->withdraw(frame, window);
   }

@@ -32,8 +32,8 @@ void write_often(ExtentWord& word, std::uint32_t times) {
 // Runs jobs until copies of a device are in progress.
 void run_jobs(M& m) {
   m.settle();
-  while (!m.hands.jobs.empty()) {
-    m.hands.run();
+  while (!m.workers.jobs.empty()) {
+    m.workers.run();
     m.settle();
   }
 }
@@ -72,8 +72,8 @@ TEST(FaultsFound, L03_extent_is_written_under_its_write_back_then_it_is_written_
     M m;
     const Handle x = m.buffer();
     m.write(x, 0x11);
-    const Call& clean = m.ask(Want::clean, {M::access(x, kRead)});
-    m.run_hands();
+    const Call& clean = m.ask(RequestKind::clean, {M::access(x, kRead)});
+    m.run_workers();
     ASSERT_EQ(m.port.requests.size(), 1u);
     write_under_copy(m, x, 0x22, times);
     m.port.end();  // The device has the bytes from before the write.
@@ -94,7 +94,7 @@ TEST(FaultsFound, L03_source_is_written_under_a_copy_to_a_device_then_it_is_copi
     m.write(x, 0x11);
     const Call& reader = m.acquire(x, kRead, kGpu);
     run_jobs(m);
-    ASSERT_EQ(m.hands.copies.size(), 1u);
+    ASSERT_EQ(m.workers.copies.size(), 1u);
     write_under_copy(m, x, 0x22, times);
     m.end_all();
     ASSERT_EQ(reader.code(), Code::ok);
@@ -110,13 +110,13 @@ TEST(FaultsFound, L03_source_is_written_under_a_copy_then_no_stream_takes_it_ove
     M m({.devices = 1});
     const Handle x = m.buffer();
     m.write(x, 0x11);
-    Call& stream = m.prepare(Want::acquire, {M::access(x, kWrite, kGpu)});
+    Call& stream = m.prepare(RequestKind::acquire, {M::access(x, kWrite, kGpu)});
     stream.request.for_stream = true;
     m.post(stream);
     run_jobs(m);
-    ASSERT_EQ(m.hands.copies.size(), 1u);
+    ASSERT_EQ(m.workers.copies.size(), 1u);
     write_under_copy(m, x, 0x22, times);
-    m.hands.begin_copy();
+    m.workers.begin_copy();
     m.settle();
     EXPECT_FALSE(stream.done());
     m.end_all();
@@ -133,18 +133,18 @@ TEST(FaultsFound, L03_writer_misses_a_shared_source_then_the_copy_of_a_stream_st
   M m({.devices = 1});
   const Handle x = m.buffer();
   m.write(x, 0x11);
-  Call& stream = m.prepare(Want::acquire, {M::access(x, kRead, kGpu)});
+  Call& stream = m.prepare(RequestKind::acquire, {M::access(x, kRead, kGpu)});
   stream.request.for_stream = true;
   m.post(stream);
   run_jobs(m);
-  m.hands.begin_copy();
+  m.workers.begin_copy();
   m.settle();
   ASSERT_EQ(stream.code(), Code::ok);
   ASSERT_EQ(m.bits(x).phase(), Phase::shared);
   // The first half of a pin_write that will miss.
   auto& bits = reinterpret_cast<std::atomic<std::uint64_t>&>(word_of(m, x));
   bits.fetch_add(ExtentBits::kWriterOne);
-  m.hands.end_copy();
+  m.workers.end_copy();
   m.settle();
   EXPECT_EQ(m.bits(x, 0, kDevice).phase(), Phase::shared);
   EXPECT_TRUE(m.bits(x, 0, kDevice).pinned());

@@ -131,8 +131,8 @@ TEST(FaultsFound, L07_lives_of_an_operation_are_used_up_then_its_entry_is_never_
 TEST(FaultsFound, L07_token_of_one_context_never_agrees_in_another) {
   Residency ours(kBuffers, kExtents, 1), theirs(kBuffers, kExtents, 1);
   ViewRecord mine, other;
-  HeldRun run{};
-  const HeldRun held = HeldRun::of(1, 1, kHost, false);
+  PinnedRun run{};
+  const PinnedRun held = PinnedRun::of(1, 1, kHost, false);
   for (int i = 0; i < 200; ++i) {
     ASSERT_TRUE(ours.views.add(mine, 1, held));
     ASSERT_TRUE(theirs.views.add(other, 1, held));

@@ -23,8 +23,8 @@ constexpr std::uint64_t kBlock = 16 << 10;
 ReplayOutcome replay(const std::vector<Reference>& references, std::uint32_t blocks,
                      std::uint32_t capacity, unsigned ahead = 0) {
   const test::Directory directory;
-  auto context = Context::create(
-      fmt::format("dram={}; nvme={}:256M; hands=1; log=off", capacity * kBlock, directory.path()));
+  auto context = Context::create(fmt::format("dram={}; nvme={}:256M; workers=1; log=off",
+                                             capacity * kBlock, directory.path()));
   EXPECT_TRUE(context.ok()) << context.message();
   if (!context.ok()) {
     return {};

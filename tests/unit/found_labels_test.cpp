@@ -42,7 +42,7 @@ TEST(FaultsFound, labels_of_any_bytes_are_plain_text_in_every_message) {
   for (int round = 0; round < 25; ++round) {
     const std::string label = random_label(random);
     auto context =
-        Context::create("dram=4M; nvme=off; hands=1; extent=1M; log=debug; log_file=" + log);
+        Context::create("dram=4M; nvme=off; workers=1; extent=1M; log=debug; log_file=" + log);
     ASSERT_TRUE(context.ok()) << context.message();
     auto buffer = (*context)->alloc(4 * kMiB, {.label = label.c_str()});
     ASSERT_TRUE(buffer.ok()) << buffer.message();

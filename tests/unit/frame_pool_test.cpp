@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
-// A hand populates the frame, and the mover caches it when it is returned.
+// A worker populates the frame, and the mover caches it when it is returned.
 void keep(FramePool& pool, std::uint32_t index, std::uint64_t stamp) {
   pool.frame(index).pages = true;
   pool.frame(index).tag = pool.frame(index).owner;

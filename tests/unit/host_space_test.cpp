@@ -48,16 +48,16 @@ TEST_P(TwoMemories, frames_of_both_are_neighbours_in_one_window) {
   std::byte* const at = window(false);
   const std::array<FrameId, 2> frames = {acquire(0), acquire(1)};
   for (unsigned i = 0; i < 2; ++i) {
-    fill(space->landing(frames[i], at + i * kExtent), kExtent, i);
+    fill(space->bytes_at(frames[i], at + i * kExtent), kExtent, i);
     Mechanism used{};
     ASSERT_TRUE(space->map(frames[i], at + i * kExtent, used).ok());
-    EXPECT_EQ(space->memory(i).books().in_use, kExtent);
+    EXPECT_EQ(space->memory(i).usage().in_use, kExtent);
   }
   for (unsigned i = 0; i < 2; ++i) {
     EXPECT_TRUE(holds(at + i * kExtent, kExtent, i));
     ASSERT_TRUE(space->unmap(frames[i], at + i * kExtent).ok());
     space->memory(i).return_frame(frames[i]);
-    EXPECT_EQ(space->memory(i).books().in_use, 0U);
+    EXPECT_EQ(space->memory(i).usage().in_use, 0U);
     EXPECT_TRUE(space->memory(i).test_consistent());
   }
   space->release_window(at, 2 * kExtent);
@@ -80,16 +80,16 @@ TEST_P(TwoMemories, bytes_change_their_memory_then_the_address_in_the_mapped_win
   std::byte* const at = window(true);
   const FrameId from = acquire(0);
   const FrameId to = acquire(1);
-  fill(space->landing(from, at), kExtent, 7);
+  fill(space->bytes_at(from, at), kExtent, 7);
   ASSERT_TRUE(space->restore(from, at).ok());
   EXPECT_TRUE(holds(at, kExtent, 7));
   ASSERT_TRUE(space->withdraw(from, at).ok());
-  std::memcpy(space->landing(to, at), space->landing(from, at), kExtent);
+  std::memcpy(space->bytes_at(to, at), space->bytes_at(from, at), kExtent);
   ASSERT_TRUE(space->restore(to, at).ok());
   space->memory(0).return_frame(from);
   EXPECT_TRUE(holds(at, kExtent, 7));
-  EXPECT_EQ(space->memory(0).books().in_use, 0U);
-  EXPECT_EQ(space->memory(1).books().in_use, kExtent);
+  EXPECT_EQ(space->memory(0).usage().in_use, 0U);
+  EXPECT_EQ(space->memory(1).usage().in_use, kExtent);
   ASSERT_TRUE(space->unmap(to, at).ok());
   space->memory(1).return_frame(to);
   space->release_window(at, 2 * kExtent);

@@ -1,5 +1,5 @@
-// Jobs of hands on a memory that supports only what every memory must: a step that the memory does
-// not support fails, and ends the job.
+// Jobs of workers on a memory that supports only what every memory must: a step that the memory
+// does not support fails, and ends the job.
 #include "mover/job.hpp"
 
 #include <gtest/gtest.h>

@@ -17,12 +17,12 @@ TEST(LiveViews, a_thread_takes_the_slots_of_a_chunk_in_turn) {
   LiveViews views(1);  // A context's tag.
   std::vector<ViewRecord> held(LiveViews::kChunk);
   for (std::uint32_t i = 0; i < LiveViews::kChunk; ++i) {
-    ASSERT_TRUE(views.add(held[i], 1, HeldRun::of(i, 1, 0, false)));
+    ASSERT_TRUE(views.add(held[i], 1, PinnedRun::of(i, 1, 0, false)));
     EXPECT_EQ(slot_of(held[i]), slot_of(held[0]) + i);
   }
   EXPECT_EQ(views.count(), LiveViews::kChunk);
   for (const ViewRecord& view : held) {
-    HeldRun run{};
+    PinnedRun run{};
     EXPECT_TRUE(views.end(view, run));
     EXPECT_FALSE(views.end(view, run)) << "once";
   }
@@ -30,8 +30,8 @@ TEST(LiveViews, a_thread_takes_the_slots_of_a_chunk_in_turn) {
   // The slots then begin again, also if each is returned at once.
   for (std::uint32_t i = 0; i < 2 * LiveViews::kChunk; ++i) {
     ViewRecord view;
-    HeldRun run{};
-    ASSERT_TRUE(views.add(view, 1, HeldRun::of(i, 1, 0, false)));
+    PinnedRun run{};
+    ASSERT_TRUE(views.add(view, 1, PinnedRun::of(i, 1, 0, false)));
     EXPECT_EQ(slot_of(view), slot_of(held[0]) + i % LiveViews::kChunk);
     EXPECT_TRUE(views.end(view, run));
     EXPECT_EQ(run.first(), i);

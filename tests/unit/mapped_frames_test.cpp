@@ -64,7 +64,7 @@ TEST_P(MappedFrame, a_locked_page_keeps_the_whole_frame_in_its_window) {
     EXPECT_TRUE(holds(window, kBytes, 3));
     locked.release();
     Status left = space->withdraw(frame, window);
-    for (int i = 0; i < 1000 && !left.ok(); ++i) {  // Ending the ring takes a moment.
+    for (int i = 0; i < 1000 && !left.ok(); ++i) {  // Completion the ring takes a moment.
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       left = space->withdraw(frame, window);
     }
@@ -228,7 +228,7 @@ class SmallMappedFrame : public MappedFrame {
     at = *reserved;
     small = space->memory().acquire_frame({Pool::small, kSmall, 0});
     ASSERT_TRUE(space->memory().populate(small, false, nullptr).ok());
-    its_home = space->landing(small, at);
+    its_home = space->bytes_at(small, at);
     fill(its_home, kSmall, 1);
   }
   std::byte* at = nullptr;
@@ -241,10 +241,10 @@ TEST_P(SmallMappedFrame, parts_come_and_go_with_their_bytes_and_their_charge) {
   constexpr std::uint64_t kPageBytes = kSmallestExtent;
   ASSERT_TRUE(space->takes_parts(kSmall));
   EXPECT_FALSE(space->takes_parts(kBytes)) << "huge pages";
-  const std::uint64_t before = space->memory().books().in_use;
+  const std::uint64_t before = space->memory().usage().in_use;
   const FrameId parts = space->memory().acquire_parts({Pool::small, kSmall, 0}, 2);
   ASSERT_TRUE(parts.valid());
-  EXPECT_EQ(space->memory().books().in_use, before + 2 * kPageBytes);
+  EXPECT_EQ(space->memory().usage().in_use, before + 2 * kPageBytes);
   std::vector<std::byte> data(kSmall);
   fill(data.data(), kSmall, 4);
   ASSERT_TRUE(space->insert(parts, at, data.data(), 0b110, false).ok());
@@ -256,7 +256,7 @@ TEST_P(SmallMappedFrame, parts_come_and_go_with_their_bytes_and_their_charge) {
   at[kPageBytes] = std::byte{77};
 
   ASSERT_TRUE(space->withdraw(parts, at).ok());
-  std::byte* const there = space->landing(parts, at);
+  std::byte* const there = space->bytes_at(parts, at);
   EXPECT_EQ(there[kPageBytes], std::byte{77});
   EXPECT_EQ(std::memcmp(there + 5 * kPageBytes, data.data() + 5 * kPageBytes, kPageBytes), 0);
   ASSERT_TRUE(space->restore(parts, at).ok());
@@ -267,18 +267,18 @@ TEST_P(SmallMappedFrame, parts_come_and_go_with_their_bytes_and_their_charge) {
   // the kernel.
   ASSERT_TRUE(space->unmap(parts, at).ok());
   space->memory().return_frame(parts);
-  EXPECT_EQ(space->memory().books().in_use, before);
+  EXPECT_EQ(space->memory().usage().in_use, before);
   const FrameId others = space->memory().acquire_parts({Pool::small, kSmall, 0}, 1);
   ASSERT_TRUE(space->insert(others, at, data.data(), 0b1, false).ok());
   ASSERT_TRUE(space->withdraw(others, at).ok());
   space->memory().return_frame(others);
-  EXPECT_EQ(space->memory().books().in_use, before + kPageBytes);
-  EXPECT_EQ(space->memory().books().leaving, kPageBytes);
+  EXPECT_EQ(space->memory().usage().in_use, before + kPageBytes);
+  EXPECT_EQ(space->memory().usage().leaving, kPageBytes);
   EXPECT_EQ(space->memory().begin_trim(1), kPageBytes);
-  EXPECT_EQ(space->memory().books().leaving, 0u);
+  EXPECT_EQ(space->memory().usage().leaving, 0u);
   space->memory().run_trim();
   space->memory().finish_trim();
-  EXPECT_EQ(space->memory().books().in_use, before);
+  EXPECT_EQ(space->memory().usage().in_use, before);
   EXPECT_TRUE(space->memory().test_consistent());
 }
 
@@ -289,11 +289,11 @@ TEST_P(SmallMappedFrame, parts_that_are_emptied_are_gone_and_may_come_again) {
   fill(other.data(), kSmall, 5);
   const FrameId parts = space->memory().acquire_parts({Pool::small, kSmall, 0}, 4);
   ASSERT_TRUE(space->insert(parts, at, data.data(), 0b101110, false).ok());
-  const std::uint64_t in_use = space->memory().books().in_use;
+  const std::uint64_t in_use = space->memory().usage().in_use;
   EXPECT_EQ(space->empty(parts, at, 0b10001).code(), Code::internal) << "not all are there";
   EXPECT_EQ(space->empty(parts, at + kSmall, 0b10).code(), Code::internal) << "nor there";
   ASSERT_TRUE(space->empty(parts, at, 0b100110).ok());
-  EXPECT_EQ(space->memory().books().in_use, in_use);
+  EXPECT_EQ(space->memory().usage().in_use, in_use);
   std::byte* const page = at + 3 * kSmallestExtent;
   EXPECT_EQ(std::memcmp(page, data.data() + 3 * kSmallestExtent, kSmallestExtent), 0);
   unsigned char there[8] = {};
@@ -317,11 +317,11 @@ TEST_P(SmallMappedFrame, pages_that_the_kernel_keeps_are_not_counted_on) {
     GTEST_SKIP() << "the home is mapped again, which drops its pages";
   }
   std::vector<std::byte> data(kSmall);
-  const std::uint64_t before = space->memory().books().in_use;
+  const std::uint64_t before = space->memory().usage().in_use;
   const FrameId parts = space->memory().acquire_parts({Pool::small, kSmall, 0}, 1);
   ASSERT_TRUE(space->insert(parts, at, data.data(), 0b1, false).ok());
   ASSERT_TRUE(space->withdraw(parts, at).ok());
-  std::byte* const there = space->landing(parts, at);
+  std::byte* const there = space->bytes_at(parts, at);
   // Makes madvise fail with ENOMEM.
   ASSERT_EQ(munmap(there + kSmallestExtent, kSmallestExtent), 0);
   space->memory().return_frame(parts);
@@ -329,8 +329,8 @@ TEST_P(SmallMappedFrame, pages_that_the_kernel_keeps_are_not_counted_on) {
     EXPECT_EQ(space->memory().begin_trim(1), kSmallestExtent);
     space->memory().run_trim();
     space->memory().finish_trim();
-    EXPECT_EQ(space->memory().books().leaving, 0u);
-    EXPECT_EQ(space->memory().books().in_use, before + kSmallestExtent);
+    EXPECT_EQ(space->memory().usage().leaving, 0u);
+    EXPECT_EQ(space->memory().usage().in_use, before + kSmallestExtent);
   }
   EXPECT_EQ(space->counters().trims_refused, 2u);
   ASSERT_EQ(mmap(there + kSmallestExtent, kSmallestExtent, PROT_READ | PROT_WRITE,
@@ -339,7 +339,7 @@ TEST_P(SmallMappedFrame, pages_that_the_kernel_keeps_are_not_counted_on) {
   EXPECT_EQ(space->memory().begin_trim(1), kSmallestExtent);
   space->memory().run_trim();
   space->memory().finish_trim();
-  EXPECT_EQ(space->memory().books().in_use, before);
+  EXPECT_EQ(space->memory().usage().in_use, before);
   EXPECT_TRUE(space->memory().test_consistent());
 }
 
@@ -428,7 +428,7 @@ TEST(MappedFrames, that_are_copied_cost_few_mappings) {
   for (unsigned i = 0; i < kFrames; ++i) {
     frames.push_back(space.memory().acquire_frame({Pool::small, kSmall, 0}));
     ASSERT_TRUE(space.memory().populate(frames[i], false, nullptr).ok());
-    fill(space.landing(frames[i], window), kSmall, i);
+    fill(space.bytes_at(frames[i], window), kSmall, i);
     ASSERT_TRUE(space.restore(frames[i], window + i * kSmall).ok());
   }
   unsigned refused = 0;

@@ -15,15 +15,15 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 struct MemoryLedgerTest : ::testing::Test {
   MemoryLedgerTest() : tier(64 * kFrame, {Kind::dram, 0}, dice) { memory.tier = &tier; }
   ScriptedDice dice;
-  HeldHands hands;
+  HeldWorkers workers;
   sim::FakeMemory tier;
   MemoryLedger memory;
 };
 
 TEST_F(MemoryLedgerTest, nothing_is_trimmed_if_no_bytes_are_wanted_and_none_leave) {
-  memory.begin_trim(0, hands);
+  memory.begin_trim(0, workers);
   EXPECT_FALSE(memory.trimming);
-  EXPECT_TRUE(hands.jobs.empty());
+  EXPECT_TRUE(workers.jobs.empty());
 }
 
 TEST_F(MemoryLedgerTest, a_job_of_another_part_is_no_trim) {
@@ -45,13 +45,13 @@ TEST_F(MemoryLedgerTest, a_memory_that_another_user_has_taken_shrinks_for_a_seco
   ASSERT_TRUE(frame.valid());
   EXPECT_EQ(memory.next(0), kNever);
   memory.shrink_to_actual(kFrame, fail(Code::no_capacity, "taken"), 0);
-  EXPECT_EQ(tier.books().budget, 0u) << "what is used, without the frame that could not be had";
+  EXPECT_EQ(tier.usage().budget, 0u) << "what is used, without the frame that could not be had";
   EXPECT_EQ(memory.shortage.code, Code::no_capacity);
   EXPECT_EQ(memory.next(0), kSecond);
   memory.end_shortage(kSecond - 1);
-  EXPECT_EQ(tier.books().budget, 0u);
+  EXPECT_EQ(tier.usage().budget, 0u);
   memory.end_shortage(kSecond);
-  EXPECT_EQ(tier.books().budget, 64 * kFrame);
+  EXPECT_EQ(tier.usage().budget, 64 * kFrame);
   EXPECT_EQ(memory.next(kSecond), kNever);
 }
 

@@ -17,7 +17,7 @@ constexpr Place kGpu{Kind::gpu, 0}, kOther{Kind::gpu, 1};
 constexpr unsigned kDevice = 1;  // The space of the first device.
 
 Call& acquire_for_stream(M& m, Handle x, std::uint32_t mode) {
-  Call& call = m.prepare(Want::acquire, {M::access(x, mode, kGpu)});
+  Call& call = m.prepare(RequestKind::acquire, {M::access(x, mode, kGpu)});
   call.request.for_stream = true;
   m.post(call);
   m.settle();
@@ -27,8 +27,8 @@ Call& acquire_for_stream(M& m, Handle x, std::uint32_t mode) {
 // Runs jobs until copies are in progress.
 void run_jobs(M& m) {
   m.settle();
-  while (!m.hands.jobs.empty()) {
-    m.hands.run();
+  while (!m.workers.jobs.empty()) {
+    m.workers.run();
     m.settle();
   }
 }
@@ -41,17 +41,17 @@ TEST(MoverDevices, a_source_that_is_written_under_the_copy_is_copied_again_when_
   m.write(x, 0x11);
   const Call& reader = m.acquire(x, kRead, kGpu);
   run_jobs(m);
-  ASSERT_EQ(m.hands.copies.size(), 1u);
+  ASSERT_EQ(m.workers.copies.size(), 1u);
   Call& writer = m.acquire(x, kWrite);
   ASSERT_EQ(writer.code(), Code::ok);
   std::memset(writer.data(), 0x22, M::kExtent);
-  m.hands.end_copy();
+  m.workers.end_copy();
   run_jobs(m);
-  EXPECT_TRUE(m.hands.copies.empty()) << "it is written still";
+  EXPECT_TRUE(m.workers.copies.empty()) << "it is written still";
   EXPECT_FALSE(reader.done());
   m.release(writer);
   run_jobs(m);
-  ASSERT_EQ(m.hands.copies.size(), 1u);
+  ASSERT_EQ(m.workers.copies.size(), 1u);
   m.end_all();
   ASSERT_EQ(reader.code(), Code::ok);
   EXPECT_EQ(m.gpu[0].load(reader.data()), std::byte{0x22});
@@ -106,7 +106,7 @@ TEST(MoverDevices, a_copy_that_fails_is_told_and_leaves_the_source) {
   const Call& reader = m.acquire(x, kRead, kGpu);
   m.end_all();
   EXPECT_EQ(reader.code(), Code::io_error);
-  EXPECT_EQ(m.gpu[0].books().in_use, 0u);
+  EXPECT_EQ(m.gpu[0].usage().in_use, 0u);
   EXPECT_EQ(m.bits(x).phase(), Phase::exclusive);
   EXPECT_EQ(m.value(x), 0x11);
 }
@@ -122,12 +122,12 @@ TEST(MoverDevices,
   m.end_all();
   ASSERT_EQ(first.code(), Code::ok);
   m.release(first);
-  const Call& ahead = m.ask(Want::prefetch, {{x, 0, M::kExtent, kRead, {Kind::dram, 0}, 0}});
+  const Call& ahead = m.ask(RequestKind::prefetch, {{x, 0, M::kExtent, kRead, {Kind::dram, 0}, 0}});
   run_jobs(m);
-  ASSERT_EQ(m.hands.copies.size(), 1u);
-  m.hands.end_copy();
+  ASSERT_EQ(m.workers.copies.size(), 1u);
+  m.workers.end_copy();
   m.settle();
-  ASSERT_EQ(m.hands.waiting(kMap), 1u);
+  ASSERT_EQ(m.workers.waiting(kMap), 1u);
   Call& second = m.acquire(there);
   ASSERT_EQ(second.code(), Code::ok);
   m.gpu[0].store(second.data(), std::byte{0x22});
@@ -155,8 +155,8 @@ TEST(MoverDevices, reads_to_a_device_take_turns_where_the_staging_has_room_for_o
   m.port.end();
   run_jobs(m);
   EXPECT_TRUE(m.port.requests.empty());
-  ASSERT_EQ(m.hands.copies.size(), 1u);
-  m.hands.end_copy();
+  ASSERT_EQ(m.workers.copies.size(), 1u);
+  m.workers.end_copy();
   run_jobs(m);
   EXPECT_EQ(first.code(), Code::ok);
   EXPECT_EQ(m.port.requests.size(), 1u);
@@ -172,18 +172,18 @@ TEST(MoverDevices, a_stream_has_its_view_once_the_copy_has_begun) {
   const Handle x = m.buffer();
   m.write(x, 0x11);
   Call& stream = acquire_for_stream(m, x, kRead);
-  Call& host = m.prepare(Want::acquire, {M::access(x, kRead, kGpu)});
+  Call& host = m.prepare(RequestKind::acquire, {M::access(x, kRead, kGpu)});
   m.post(host);
   run_jobs(m);
   EXPECT_FALSE(stream.done());
-  m.hands.begin_copy();
+  m.workers.begin_copy();
   m.settle();
   EXPECT_EQ(stream.code(), Code::ok);
   EXPECT_EQ(stream.request.arrivals[kDevice], 1u);
   EXPECT_TRUE(m.bits(x, 0, kDevice).pinned());
   EXPECT_EQ(m.bits(x, 0, kDevice).phase(), Phase::incoming);
   EXPECT_FALSE(host.done()) << "it does not wait for the device";
-  m.hands.end_copy();
+  m.workers.end_copy();
   m.settle();
   EXPECT_EQ(host.code(), Code::ok);
   EXPECT_EQ(host.request.arrivals[kDevice], 0u);
@@ -197,11 +197,11 @@ TEST(MoverDevices, a_stream_that_writes_takes_the_source_over_which_goes_when_it
   m.write(x, 0x11);
   Call& stream = acquire_for_stream(m, x, kWrite);
   run_jobs(m);
-  m.hands.begin_copy();
+  m.workers.begin_copy();
   m.settle();
   ASSERT_EQ(stream.code(), Code::ok);
   EXPECT_EQ(m.bits(x).phase(), Phase::outgoing);
-  m.hands.end_copy();
+  m.workers.end_copy();
   m.settle();
   EXPECT_EQ(m.bits(x).phase(), Phase::none);
   EXPECT_EQ(m.bits(x, 0, kDevice).phase(), Phase::exclusive);
@@ -218,15 +218,15 @@ TEST(MoverDevices, a_copy_that_fails_under_a_streams_view_goes_when_the_view_end
     m.dice.fail("copy_in");
     Call& stream = acquire_for_stream(m, x, writes ? kWrite : kRead);
     run_jobs(m);
-    m.hands.begin_copy();
+    m.workers.begin_copy();
     m.settle();
     ASSERT_EQ(stream.code(), Code::ok);
-    m.hands.end_copy();
+    m.workers.end_copy();
     m.settle();
     EXPECT_TRUE(m.bits(x, 0, kDevice).pinned());
-    EXPECT_EQ(m.gpu[0].books().in_use, M::kExtent);
+    EXPECT_EQ(m.gpu[0].usage().in_use, M::kExtent);
     m.release(stream);
-    EXPECT_EQ(m.gpu[0].books().in_use, 0u);
+    EXPECT_EQ(m.gpu[0].usage().in_use, 0u);
     EXPECT_EQ(m.bits(x, 0, kDevice).phase(), Phase::none);
     if (writes) {
       EXPECT_EQ(m.acquire(x, kRead).code(), Code::lost) << "what the stream wrote is not there";
@@ -238,7 +238,7 @@ TEST(MoverDevices, a_copy_that_fails_under_a_streams_view_goes_when_the_view_end
 
 // ---- Extents that leave
 
-TEST(MoverDevices, what_retreats_goes_to_dram_or_by_the_staging_to_a_slot_and_its_memory_back) {
+TEST(MoverDevices, what_spills_goes_to_dram_or_by_the_staging_to_a_slot_and_its_memory_back) {
   for (const bool dram_is_full : {false, true}) {
     M m({.frames = 1, .devices = 1, .on_device = 1});
     const Handle x = m.buffer();
@@ -248,12 +248,12 @@ TEST(MoverDevices, what_retreats_goes_to_dram_or_by_the_staging_to_a_slot_and_it
       pinned = &m.acquire(m.buffer(), kWrite);
       m.end_all();
     }
-    const Call& retreat = m.ask(Want::retreat, {M::access(x, kRead, kGpu)});
-    EXPECT_FALSE(retreat.done());
+    const Call& release = m.ask(RequestKind::release_memory, {M::access(x, kRead, kGpu)});
+    EXPECT_FALSE(release.done());
     m.end_all();
-    EXPECT_EQ(retreat.code(), Code::ok) << retreat.request.status.message();
+    EXPECT_EQ(release.code(), Code::ok) << release.request.status.message();
     EXPECT_FALSE(m.resident(x, 0, kDevice));
-    EXPECT_EQ(m.gpu[0].books().used(), 0u);
+    EXPECT_EQ(m.gpu[0].usage().used(), 0u);
     EXPECT_EQ(m.resident(x), !dram_is_full);
     EXPECT_EQ(m.port.writes, dram_is_full ? 1u : 0u);
     if (pinned != nullptr) {
@@ -263,22 +263,22 @@ TEST(MoverDevices, what_retreats_goes_to_dram_or_by_the_staging_to_a_slot_and_it
   }
 }
 
-TEST(MoverDevices, a_retreat_waits_for_views_and_one_of_a_device_that_cannot_be_read_says_why) {
+TEST(MoverDevices, a_release_waits_for_views_and_one_of_a_device_that_cannot_be_read_says_why) {
   M m({.frames = 1, .devices = 1, .on_device = 1, .disks = 0});
   const Handle x = m.buffer();
   m.write_on_device(x, 0x11);
   Call& view = m.acquire(x, kRead, kGpu);
   ASSERT_EQ(view.code(), Code::ok);
-  const Call& retreat = m.ask(Want::retreat, {M::access(x, kRead, kGpu)});
+  const Call& release = m.ask(RequestKind::release_memory, {M::access(x, kRead, kGpu)});
   m.end_all();
-  EXPECT_FALSE(retreat.done());
+  EXPECT_FALSE(release.done());
   m.release(view);
   m.end_all();
-  EXPECT_EQ(retreat.code(), Code::ok);
+  EXPECT_EQ(release.code(), Code::ok);
 
   m.write_on_device(x, 0x22);
   m.dice.fail("copy_out");
-  const Call& failing = m.ask(Want::retreat, {M::access(x, kRead, kGpu)});
+  const Call& failing = m.ask(RequestKind::release_memory, {M::access(x, kRead, kGpu)});
   m.end_all();
   EXPECT_EQ(failing.code(), Code::io_error);
   EXPECT_SAYS(failing.request.status, "a copy from the device failed");
@@ -287,79 +287,79 @@ TEST(MoverDevices, a_retreat_waits_for_views_and_one_of_a_device_that_cannot_be_
 
 // The extent is still on its way to the device when it is asked to leave. It arrives, the reader
 // that requested it gets its view, and it leaves.
-TEST(MoverDevices, a_retreat_waits_for_what_is_on_its_way_to_the_device) {
+TEST(MoverDevices, a_release_waits_for_what_is_on_its_way_to_the_device) {
   M m({.devices = 1});
   const Handle x = m.buffer();
   m.write(x, 0x11);
   Call& reader = m.acquire(x, kRead, kGpu);
   ASSERT_FALSE(reader.done());
-  const Call& retreat = m.ask(Want::retreat, {M::access(x, kRead, kGpu)});
-  EXPECT_FALSE(retreat.done());
+  const Call& release = m.ask(RequestKind::release_memory, {M::access(x, kRead, kGpu)});
+  EXPECT_FALSE(release.done());
   m.end_all();
   EXPECT_EQ(reader.code(), Code::ok);
-  EXPECT_FALSE(retreat.done());
+  EXPECT_FALSE(release.done());
   m.release(reader);
   m.end_all();
-  EXPECT_EQ(retreat.code(), Code::ok);
+  EXPECT_EQ(release.code(), Code::ok);
   EXPECT_FALSE(m.resident(x, 0, kDevice));
 }
 
-TEST(MoverDevices, retreat_returns_memory_while_its_other_extents_still_leave) {
+TEST(MoverDevices, release_returns_memory_while_its_other_extents_still_leave) {
   M m({.devices = 1});
   const Handle x = m.buffer();
   const Handle y = m.buffer();
   m.write_on_device(x, 0x11);
   m.write_on_device(y, 0x22);
-  const Call& retreat =
-      m.ask(Want::retreat, {M::access(x, kRead, kGpu), M::access(y, kRead, kGpu)});
+  const Call& release =
+      m.ask(RequestKind::release_memory, {M::access(x, kRead, kGpu), M::access(y, kRead, kGpu)});
   for (int n = 0; n < 40 && m.resident(x, 0, kDevice); ++n) {
-    m.hands.copies.empty() ? m.hands.run() : m.hands.end_copy();
+    m.workers.copies.empty() ? m.workers.run() : m.workers.end_copy();
     m.settle();
   }
   ASSERT_FALSE(m.resident(x, 0, kDevice));
   ASSERT_TRUE(m.resident(y, 0, kDevice)) << "its copy has not ended";
-  EXPECT_EQ(m.hands.waiting(kTrim), 1u) << "the memory of x goes back";
-  EXPECT_FALSE(retreat.done());
+  EXPECT_EQ(m.workers.waiting(kTrim), 1u) << "the memory of x goes back";
+  EXPECT_FALSE(release.done());
   m.end_all();
-  EXPECT_EQ(retreat.code(), Code::ok);
-  EXPECT_EQ(m.gpu[0].books().used(), 0u);
+  EXPECT_EQ(release.code(), Code::ok);
+  EXPECT_EQ(m.gpu[0].usage().used(), 0u);
   EXPECT_EQ(m.value(x), 0x11);
   EXPECT_EQ(m.value(y), 0x22);
 }
 
-TEST(MoverDevices, a_retreat_ends_when_each_device_has_given_its_memory_back) {
+TEST(MoverDevices, a_release_ends_when_each_device_has_given_its_memory_back) {
   M m({.devices = 2});
   const Handle x = m.buffer();
   m.write_on_device(x, 0x11);
-  const Call& retreat = m.ask(Want::retreat, {M::access(x, kRead, kGpu)});
+  const Call& release = m.ask(RequestKind::release_memory, {M::access(x, kRead, kGpu)});
   for (int n = 0; n < 20 && m.resident(x, 0, kDevice); ++n) {
-    m.hands.copies.empty() ? m.hands.run() : m.hands.end_copy();
+    m.workers.copies.empty() ? m.workers.run() : m.workers.end_copy();
     m.settle();
   }
   ASSERT_FALSE(m.resident(x, 0, kDevice));
-  ASSERT_EQ(m.hands.jobs.size(), 1u) << "its memory goes back";
-  EXPECT_FALSE(retreat.done());
+  ASSERT_EQ(m.workers.jobs.size(), 1u) << "its memory goes back";
+  EXPECT_FALSE(release.done());
   m.end_all();
-  EXPECT_EQ(retreat.code(), Code::ok);
+  EXPECT_EQ(release.code(), Code::ok);
 }
 
-// The retreat is checked before the writer's end removes the reason why it waits. The mover must
+// The release is checked before the writer's end removes the reason why it waits. The mover must
 // check it again by itself, without another event.
-TEST(MoverDevices, a_retreat_that_waits_for_a_writer_ends_with_it) {
+TEST(MoverDevices, a_release_that_waits_for_a_writer_ends_with_it) {
   M m({.devices = 1});
   const Handle x = m.buffer();
   m.write(x, 0x11);
   Call& on_device = m.acquire(x, kRead, kGpu);
   m.end_all();
-  const Call& retreat = m.ask(Want::retreat, {M::access(x, kRead, kGpu)});
+  const Call& release = m.ask(RequestKind::release_memory, {M::access(x, kRead, kGpu)});
   const Call& writer = m.acquire(x, kWrite);
   m.end_all();
-  ASSERT_FALSE(retreat.done());
+  ASSERT_FALSE(release.done());
   ASSERT_FALSE(writer.done());
   m.release(on_device);
   EXPECT_EQ(writer.code(), Code::ok);
   m.end_all();  // The device's memory is returned.
-  EXPECT_EQ(retreat.code(), Code::ok);
+  EXPECT_EQ(release.code(), Code::ok);
 }
 
 // ---- A request in progress loses a copy because another request writes the extent
@@ -383,10 +383,10 @@ struct Bereft {
   /// Ends everything in progress, except the reader's job, until `call` is done.
   static void end(M& m, const Call& call) {
     for (int n = 0; n < 20 && !call.done(); ++n) {
-      if (!m.hands.copies.empty()) {
-        m.hands.end_copy();
-      } else if (m.hands.jobs.size() > 1) {
-        m.hands.run(1);
+      if (!m.workers.copies.empty()) {
+        m.workers.end_copy();
+      } else if (m.workers.jobs.size() > 1) {
+        m.workers.run(1);
       } else {
         m.port.end();
       }
@@ -404,7 +404,7 @@ TEST(MoverDevices, who_lost_a_copy_gets_the_frame_that_the_next_in_the_queue_has
   const Call& next =
       m.acquire({M::access(m.buffer(), kWrite, kGpu), M::access(m.buffer(), kWrite, kGpu)});
   EXPECT_FALSE(next.done());
-  EXPECT_EQ(m.gpu[0].books().in_use, 2 * M::kExtent) << "it has collected the first of two";
+  EXPECT_EQ(m.gpu[0].usage().in_use, 2 * M::kExtent) << "it has collected the first of two";
   m.end_all();
   m.release(*b.writer);
   m.end_all();
@@ -419,7 +419,7 @@ TEST(MoverDevices, who_lost_a_copy_gets_the_frame_of_what_was_fetched_ahead) {
   M m({.frames = 2, .devices = 1, .on_device = 4});
   const Handle ahead = m.cold(0x33);
   Bereft b(m, {}, kGpu);
-  Bereft::end(m, m.ask(Want::prefetch, {M::access(ahead, kRead)}));
+  Bereft::end(m, m.ask(RequestKind::prefetch, {M::access(ahead, kRead)}));
   ASSERT_TRUE(m.resident(ahead));
   m.end_all();
   m.release(*b.writer);
@@ -447,7 +447,7 @@ TEST(MoverDevices, who_lost_a_copy_is_not_overtaken_by_those_who_need_less) {
   m.end_all();
   ASSERT_FALSE(b.reader->done());
 
-  m.ask(Want::prefetch, {M::access(ahead, kRead, kGpu)});
+  m.ask(RequestKind::prefetch, {M::access(ahead, kRead, kGpu)});
   m.end_all();
   EXPECT_FALSE(m.resident(ahead, 0, kDevice));
   const Call& late = m.acquire(m.buffer(1, 0, kSmall), kWrite, kGpu);
@@ -511,13 +511,13 @@ TEST(MoverDevices, a_device_without_memory_makes_do_with_what_it_has_for_a_secon
   m.end_all();
   EXPECT_EQ(call.code(), Code::ok) << call.request.status.message();
   EXPECT_FALSE(m.resident(x, 0, kDevice)) << "it has made room";
-  EXPECT_EQ(m.gpu[0].books().budget, M::kExtent);
+  EXPECT_EQ(m.gpu[0].usage().budget, M::kExtent);
   ASSERT_EQ(m.residency.release(call.views), Code::ok);
   m.at(m.now + 1000 * M::kMs);
   const Call& again = m.acquire(x, kRead, kGpu);
   m.end_all();
   EXPECT_EQ(again.code(), Code::ok);
-  EXPECT_EQ(m.gpu[0].books().budget, 2 * M::kExtent);
+  EXPECT_EQ(m.gpu[0].usage().budget, 2 * M::kExtent);
   EXPECT_TRUE(m.resident(y, 0, kDevice));
 }
 
@@ -556,10 +556,10 @@ TEST(MoverDevices, a_lost_device_takes_what_was_there_alone_and_tells_who_waits)
   EXPECT_EQ(gone.code(), Code::lost);
   EXPECT_SAYS(gone.request.status, "the device is lost");
   m.release(shared);
-  EXPECT_EQ(m.gpu[0].books().in_use, 0u);
+  EXPECT_EQ(m.gpu[0].usage().in_use, 0u);
   EXPECT_EQ(m.bits(both).phase(), Phase::exclusive);
   EXPECT_EQ(m.value(both), 0x22);
-  EXPECT_EQ(m.ask(Want::prefetch, {M::access(both, kRead, kGpu)}).code(), Code::ok);
+  EXPECT_EQ(m.ask(RequestKind::prefetch, {M::access(both, kRead, kGpu)}).code(), Code::ok);
   EXPECT_FALSE(m.resident(both, 0, kDevice));
 }
 

@@ -57,7 +57,7 @@ TEST(MoverDirect, what_has_no_checksums_goes_past_the_host_both_ways) {
   EXPECT_EQ(m.port.writes, 0u) << "the host's I/O";
   EXPECT_EQ(m.stats().gpu_direct_out, M::kExtent);
   EXPECT_EQ(m.block.counters(0).bytes_written, M::kExtent) << "it is the disk's all the same";
-  EXPECT_EQ(m.gpu[0].books().in_use, 0u);
+  EXPECT_EQ(m.gpu[0].usage().in_use, 0u);
   EXPECT_EQ(value_on_device(m, x), 0x31);
   EXPECT_EQ(m.port.reads, 0u);
   EXPECT_EQ(m.stats().gpu_direct_in, M::kExtent);
@@ -136,15 +136,15 @@ TEST(MoverDirect, a_path_that_has_worked_again_is_trusted_as_before) {
 TEST(MoverDirect, what_is_written_under_a_write_stays_dirty) {
   M m(machine());
   const Handle x = on_device(m, 0x35);
-  const Call& out = m.ask(Want::evict, {M::access(x, kRead)});
-  while (m.hands.copies.empty()) {
-    ASSERT_FALSE(m.hands.jobs.empty());
-    m.hands.run();
+  const Call& out = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  while (m.workers.copies.empty()) {
+    ASSERT_FALSE(m.workers.jobs.empty());
+    m.workers.run();
     m.settle();
   }
   Call& writer = m.acquire(x, kWrite, kGpu);
   ASSERT_EQ(writer.code(), Code::ok);
-  m.hands.end_copy();
+  m.workers.end_copy();
   for (std::uint64_t i = 0; i < M::kExtent; ++i) {
     m.gpu[0].store(writer.data() + i, std::byte{0x36});
   }
@@ -160,9 +160,9 @@ TEST(MoverDirect, a_device_that_is_lost_under_a_read_is_told_and_leaves_the_slot
   const Handle x = on_device(m, 0x37);
   m.evict(x);
   const Call& reader = m.acquire(x, kRead, kGpu);
-  while (m.hands.waiting(kFetch) == 0) {
-    ASSERT_FALSE(m.hands.jobs.empty());
-    m.hands.run();
+  while (m.workers.waiting(kFetch) == 0) {
+    ASSERT_FALSE(m.workers.jobs.empty());
+    m.workers.run();
     m.settle();
   }
   m.gpu[0].lose();
@@ -179,7 +179,7 @@ TEST(MoverDirect, what_the_endurance_leaves_is_counted) {
   m.evict(on_device(m, 1));
   m.evict(on_device(m, 2));
   const Handle third = on_device(m, 3);
-  Call& out = m.ask(Want::evict, {M::access(third, kRead)});
+  Call& out = m.ask(RequestKind::evict, {M::access(third, kRead)});
   m.end_all();
   EXPECT_EQ(out.code(), Code::no_capacity);
   EXPECT_SAYS(out.request.status, "endurance");

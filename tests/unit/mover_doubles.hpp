@@ -1,4 +1,4 @@
-// The mover's dependencies for tests that drive it step by step: hands, a port and dice that wait
+// The mover's dependencies for tests that drive it step by step: workers, a port and dice that wait
 // for the test. The test chooses the order and the errors. Single-threaded.
 #pragma once
 
@@ -40,12 +40,12 @@ class ScriptedDice final : public sim::FaultDice {
   std::map<std::string, unsigned> left_;
 };
 
-/// Hands that keep each job, and each copy to or from a device, until the test continues it.
-class HeldHands final : public Hands, public sim::FakeCopies {
+/// Workers that keep each job, and each copy to or from a device, until the test continues it.
+class HeldWorkers final : public Workers, public sim::FakeCopies {
  public:
   struct Copy {
     std::function<void()> move;
-    Ending* end = nullptr;
+    Completion* end = nullptr;
     unsigned device = 0;
     bool in = false, fails = false, begun = false;
   };
@@ -65,13 +65,13 @@ class HeldHands final : public Hands, public sim::FakeCopies {
   void copied(Job& job) override { go_on(job); }
   void copy_begun(Job& job, std::uint64_t ordinal) override { news_.push_back({&job, ordinal}); }
   void copy(unsigned device, bool in, bool fails, std::function<void()> move,
-            Ending& end) override {
+            Completion& end) override {
     copies.push_back({std::move(move), &end, device, in, fails, false});
   }
 
   /// Runs the nth job to its end, or to its copy.
   void run(std::size_t n = 0) {
-    ASSERT_LT(n, jobs.size()) << "a hand has no such job";
+    ASSERT_LT(n, jobs.size()) << "a worker has no such job";
     Job& job = *jobs[n];
     jobs.erase(jobs.begin() + static_cast<std::ptrdiff_t>(n));
     go_on(job);

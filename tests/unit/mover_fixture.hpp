@@ -1,9 +1,9 @@
 // The production mover on a machine in which nothing happens by itself. Memories are plain bytes,
-// hands and devices end their work when the test says so, and the test sets the clock.
+// workers and devices end their work when the test says so, and the test sets the clock.
 //
-// settle() steps the mover as its thread does. That thread knows only of posts, news from hands and
-// devices, and the time that the last step asked for, so no other step is made. The accounting is
-// derived again after each step.
+// settle() steps the mover as its thread does. That thread knows only of posts, news from workers
+// and devices, and the time that the last step asked for, so no other step is made. The accounting
+// is derived again after each step.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -61,13 +61,13 @@ class SteppedMover {
             sim::FakeMemory(machine.on_device * kExtent, {Kind::gpu, 1}, dice)},
         port(std::max(machine.disks, 1u), machine.on_disk * kExtent),
         block(port, {.depth = 8, .piece_bytes = kExtent, .grow_bytes = 4 * kExtent}),
-        direct(block, port, dice, hands),
+        direct(block, port, dice, workers),
         residency(256, 4096, 1 + machine.devices),
-        mover(residency, spaces(machine), machine.disks != 0 ? &block : nullptr, nullptr, hands,
+        mover(residency, spaces(machine), machine.disks != 0 ? &block : nullptr, nullptr, workers,
               options(machine)) {
     for (unsigned i = 0; i < machine.devices; ++i) {
       residency.device_space[i + 1] = &gpu[i];
-      gpu[i].copy_by(hands);
+      gpu[i].copy_by(workers);
     }
     residency.wake = [](void* self) { static_cast<SteppedMover*>(self)->told_ = true; };
     residency.wake_argument = this;
@@ -95,7 +95,7 @@ class SteppedMover {
   }
   /// Makes all steps that are due now. A mover at rest for a fork asks for no step.
   void settle() {
-    for (unsigned n = 0; told_ || hands.has_news() || port.has_news() || next <= now; ++n) {
+    for (unsigned n = 0; told_ || workers.has_news() || port.has_news() || next <= now; ++n) {
       ASSERT_LT(n, 300u) << "the mover asks for steps without end\n" << mover.describe();
       step();
       if (mover.rested()) {
@@ -111,7 +111,7 @@ class SteppedMover {
   /// Ends everything in progress, and everything that follows from it.
   void end_all() {
     settle();
-    for (unsigned n = 0; !hands.jobs.empty() || !hands.copies.empty() || !port.requests.empty();
+    for (unsigned n = 0; !workers.jobs.empty() || !workers.copies.empty() || !port.requests.empty();
          ++n) {
       ASSERT_LT(n, 300u) << "what is under way has no end\n" << mover.describe();
       end_what_waits();
@@ -119,17 +119,17 @@ class SteppedMover {
     }
   }
   /// Ends all jobs and copies, but no I/O.
-  void run_hands() {
+  void run_workers() {
     settle();
-    while (!hands.jobs.empty() || !hands.copies.empty()) {
-      hands.jobs.empty() ? hands.end_copy() : hands.run();
+    while (!workers.jobs.empty() || !workers.copies.empty()) {
+      workers.jobs.empty() ? workers.end_copy() : workers.run();
       settle();
     }
   }
-  /// Ends the oldest I/O with `error`, and the work of hands that follows.
+  /// Ends the oldest I/O with `error`, and the work of workers that follows.
   void end_io(int error = 0) {
     port.end(0, error);
-    run_hands();
+    run_workers();
   }
 
   // ---- Buffers ----------------------------------------------------------------------------------
@@ -173,9 +173,9 @@ class SteppedMover {
     return {handle, i * kExtent, kExtent, mode, {}, 0};
   }
   /// Returns a request that is not posted.
-  Call& prepare(Want want, const std::vector<Access>& list = {}) {
+  Call& prepare(RequestKind want, const std::vector<Access>& list = {}) {
     Call& call = calls_.emplace_back();
-    call.request.want = want;
+    call.request.kind = want;
     call.request.context = &call;
     call.owner_answers = &answers_;
     call.request.on_done = [](Request& done) {
@@ -188,32 +188,32 @@ class SteppedMover {
       const Status status = residency.resolve(list[i], call.request.spans[i], "test");
       EXPECT_TRUE(status.ok()) << status.message();
     }
-    if (want == Want::acquire) {
+    if (want == RequestKind::acquire) {
       call.views.resize(list.size());
       call.request.views = call.views.data();
     }
     return call;
   }
   void post(Call& call) { told_ = mover.post(&call.request) || told_; }
-  Call& post(Want want, const std::vector<Access>& list = {}) {
+  Call& post(RequestKind want, const std::vector<Access>& list = {}) {
     Call& call = prepare(want, list);
     post(call);
     return call;
   }
   /// Posts a request and makes all steps that are due.
-  Call& ask(Want want, const std::vector<Access>& list = {}) {
+  Call& ask(RequestKind want, const std::vector<Access>& list = {}) {
     Call& call = post(want, list);
     settle();
     return call;
   }
-  Call& acquire(const std::vector<Access>& list) { return ask(Want::acquire, list); }
+  Call& acquire(const std::vector<Access>& list) { return ask(RequestKind::acquire, list); }
   Call& acquire(Handle handle, std::uint32_t mode, Place where = {}) {
     return acquire({access(handle, mode, where)});
   }
   /// A thread touches an absent page of a mapped buffer.
   Call& touch(Handle handle, unsigned page, bool writes = false) {
     constexpr auto kPages = static_cast<unsigned>(kExtent / kSmallestExtent);
-    Call& call = prepare(Want::acquire, {{handle, page * kSmallestExtent, 1, kRead, {}, 0}});
+    Call& call = prepare(RequestKind::acquire, {{handle, page * kSmallestExtent, 1, kRead, {}, 0}});
     call.views.clear();
     call.request.views = nullptr;
     call.request.in_parts = true;
@@ -225,14 +225,14 @@ class SteppedMover {
   }
   Call& free(Handle handle) {
     EXPECT_TRUE(residency.buffers.mark_freed(handle));
-    Call& call = prepare(Want::free);
+    Call& call = prepare(RequestKind::free);
     call.request.index = Buffers::index_of(handle);
     post(call);
     settle();
     return call;
   }
   Call& set_budget(std::uint64_t bytes, Place tier = {}) {
-    Call& call = prepare(Want::set_budget);
+    Call& call = prepare(RequestKind::set_budget);
     call.request.value = bytes;
     call.request.tier = tier;
     post(call);
@@ -302,7 +302,7 @@ class SteppedMover {
     return handle;
   }
   void evict(Handle handle) {
-    const Call& call = ask(Want::evict, {access(handle, kRead)});
+    const Call& call = ask(RequestKind::evict, {access(handle, kRead)});
     end_all();
     ASSERT_EQ(call.code(), Code::ok) << call.request.status.message();
     for (std::uint32_t i = 0; i < record(handle).extents.load(); ++i) {
@@ -319,7 +319,7 @@ class SteppedMover {
   std::array<sim::FakeMemory, 2> gpu;
   HeldPort port;
   BlockTier block;
-  HeldHands hands;
+  HeldWorkers workers;
   sim::FakeDirect<HeldPort> direct;
   Residency residency;
 
@@ -337,7 +337,7 @@ class SteppedMover {
     o.prefetch_limit = machine.prefetches;
     o.ahead_bytes_max = machine.ahead * kExtent;
     o.endurance_bytes_per_day = machine.a_day * kExtent;
-    o.own_job_bytes = 0;  // All jobs go to hands.
+    o.own_job_bytes = 0;  // All jobs go to workers.
     o.usual_part = 0;
     o.scan_bytes = 0;
     o.bounce_area_bytes = kExtent;
@@ -358,10 +358,10 @@ class SteppedMover {
     }
   }
   void end_what_waits() {
-    if (!hands.jobs.empty()) {
-      hands.run();
-    } else if (!hands.copies.empty()) {
-      hands.end_copy();
+    if (!workers.jobs.empty()) {
+      workers.run();
+    } else if (!workers.copies.empty()) {
+      workers.end_copy();
     } else {
       port.end();
     }

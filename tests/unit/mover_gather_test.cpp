@@ -15,7 +15,7 @@ struct FirstPages {
   FirstPages(M& m, Handle x, std::uint32_t extents)
       : into(m.buffer(1, 0, 32 * kSmallestExtent)), reads(extents), sums(extents) {
     Call& view = m.acquire(into, kDiscard);
-    m.run_hands();
+    m.run_workers();
     EXPECT_EQ(view.code(), Code::ok);
     data = view.data();
     for (std::uint32_t i = 0; i < extents; ++i) {
@@ -27,7 +27,7 @@ struct FirstPages {
     }
     list.reads = reads;
     list.into = m.ref(into);
-    call = &m.prepare(Want::gather, {M::access(x, kRead)});
+    call = &m.prepare(RequestKind::gather, {M::access(x, kRead)});
     call->request.gather = &list;
     m.post(*call);
     m.settle();

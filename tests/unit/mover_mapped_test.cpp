@@ -56,13 +56,13 @@ TEST(MoverMapped, what_leaves_to_make_room_and_is_touched_meanwhile_stays_and_fr
   M m({.frames = 2});
   const Handle x = in_window(m, 0x11), y = in_window(m, 0x22);
   const Call& wants = m.acquire(m.buffer(), kWrite);
-  ASSERT_EQ(m.hands.waiting(kWithdraw), 1u);
+  ASSERT_EQ(m.workers.waiting(kWithdraw), 1u);
   const Handle leaves = m.bits(x).phase() == Phase::outgoing ? x : y;
   const Handle stays = leaves == x ? y : x;
   const Call& touch = m.touch(leaves, 0);
-  m.hands.run();  // Withdrawn.
+  m.workers.run();  // Withdrawn.
   m.settle();
-  m.hands.run_step(kRestore);  // Some frames are restored by the step itself.
+  m.workers.run_step(kRestore);  // Some frames are restored by the step itself.
   m.settle();
   EXPECT_EQ(m.stats().recalled, 1u);
   EXPECT_EQ(page_value(m, leaves, 0), leaves == x ? 0x11 : 0x22) << "it goes on here";
@@ -83,13 +83,13 @@ TEST(MoverMapped, called_back_while_it_is_hashed_nothing_is_written) {
   m.end_all();
   write_page(m, x, 0, 0x22);
   const std::uint64_t writes = m.port.writes;
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
-  m.hands.run();  // Withdrawn.
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  m.workers.run();  // Withdrawn.
   m.settle();
-  ASSERT_EQ(m.hands.waiting(kHash), 1u);
+  ASSERT_EQ(m.workers.waiting(kHash), 1u);
   const Call& touch = m.touch(x, 1);
-  EXPECT_TRUE(m.hands.jobs[0]->stop);
-  m.run_hands();
+  EXPECT_TRUE(m.workers.jobs[0]->stop);
+  m.run_workers();
   EXPECT_EQ(touch.code(), Code::ok);
   EXPECT_EQ(evict.code(), Code::ok);
   EXPECT_EQ(m.port.writes, writes);
@@ -102,11 +102,11 @@ TEST(MoverMapped, called_back_while_it_is_hashed_nothing_is_written) {
 TEST(MoverMapped, called_back_while_it_is_written_it_comes_back_when_that_has_ended) {
   M m;
   const Handle x = in_window(m, 0x11);
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
-  m.run_hands();
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  m.run_workers();
   ASSERT_EQ(m.port.requests.size(), 1u);
   const Call& touch = m.touch(x, 1);
-  m.run_hands();
+  m.run_workers();
   EXPECT_FALSE(touch.done());
   m.end_io();
   EXPECT_EQ(touch.code(), Code::ok);
@@ -120,21 +120,21 @@ TEST(MoverMapped, called_back_while_it_is_written_it_comes_back_when_that_has_en
 TEST(MoverMapped, what_cannot_be_written_goes_back_into_its_window_with_the_error_told) {
   M m({.disks = 2});
   const Handle x = in_window(m, 0x11);
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
-  m.run_hands();
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  m.run_workers();
   for (int tries = 0; tries < 3; ++tries) {
     m.end_io(EIO);
   }
   EXPECT_EQ(evict.code(), Code::io_error);
   EXPECT_TRUE(m.resident(x));
   EXPECT_EQ(page_value(m, x, 3), 0x11);
-  EXPECT_EQ(m.block.books().in_use, 0u);
+  EXPECT_EQ(m.block.usage().in_use, 0u);
 }
 
 TEST(MoverMapped, clean_writes_it_down_once_and_leaves_it_in_its_window) {
   M m;
   const Handle x = in_window(m, 0x11);
-  const Call& clean = m.ask(Want::clean, {M::access(x, kRead)});
+  const Call& clean = m.ask(RequestKind::clean, {M::access(x, kRead)});
   m.end_all();
   EXPECT_EQ(clean.code(), Code::ok);
   EXPECT_EQ(m.port.writes, 1u);
@@ -146,8 +146,8 @@ TEST(MoverMapped, evict_of_a_page_locked_extent_says_that_it_stays) {
   M m;
   const Handle x = in_window(m, 0x11);
   m.dice.fail("withdraw");
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
-  m.run_hands();
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  m.run_workers();
   EXPECT_EQ(evict.code(), Code::busy);
   EXPECT_EQ(page_value(m, x, 0), 0x11);
   m.at(m.now + 10 * M::kMs);
@@ -162,7 +162,7 @@ TEST(MoverMapped, who_waits_for_the_memory_of_what_cannot_be_written_is_refused_
   const Call& reader = m.acquire(m.buffer(), kWrite);
   unsigned rounds = 0;
   for (; !reader.done() && rounds < 500; ++rounds) {
-    m.run_hands();
+    m.run_workers();
     if (!m.port.requests.empty()) {
       m.end_io(EIO);
     } else if (!reader.done()) {
@@ -180,8 +180,8 @@ TEST(MoverMapped, who_waits_for_the_memory_of_what_cannot_be_written_is_refused_
 TEST(MoverMapped, evict_leaves_a_toucher_its_moment) {
   M m;
   const Handle x = in_slot(m, 0x11);
-  m.ask(Want::prefetch, {M::access(x, kRead)});
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  m.ask(RequestKind::prefetch, {M::access(x, kRead)});
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
   const Call& touch = m.touch(x, 0);
   m.end_all();
   EXPECT_EQ(touch.code(), Code::ok);
@@ -194,7 +194,7 @@ TEST(MoverMapped, evict_leaves_a_toucher_its_moment) {
 TEST(MoverMapped, a_touch_brings_its_page_and_the_next_touch_the_next_page) {
   M m({.parts = true});
   const Handle x = in_slot(m, 0x11);
-  const std::uint64_t in_use = m.host.books().in_use;
+  const std::uint64_t in_use = m.host.usage().in_use;
   for (const unsigned page : {2u, 0u}) {
     const Call& touch = m.touch(x, page);
     ASSERT_EQ(m.port.requests.size(), 1u);
@@ -204,7 +204,7 @@ TEST(MoverMapped, a_touch_brings_its_page_and_the_next_touch_the_next_page) {
     EXPECT_EQ(page_value(m, x, page), 0x11);
   }
   EXPECT_EQ(m.extent(x).parts, 5u);
-  EXPECT_EQ(m.host.books().in_use, in_use + 2 * kSmallestExtent);
+  EXPECT_EQ(m.host.usage().in_use, in_use + 2 * kSmallestExtent);
   const Call& there = m.touch(x, 2);
   EXPECT_EQ(there.code(), Code::ok);
   EXPECT_TRUE(m.port.requests.empty());
@@ -215,7 +215,7 @@ TEST(MoverMapped, where_a_page_is_depends_on_the_page_of_an_extent_in_parts) {
   const Handle x = two_pages_there(m);
   for (unsigned page = 0; page < 4; ++page) {
     Whereabouts where;
-    Call& call = m.prepare(Want::where, {{x, page * kSmallestExtent + 7, 1, kRead, {}, 0}});
+    Call& call = m.prepare(RequestKind::where, {{x, page * kSmallestExtent + 7, 1, kRead, {}, 0}});
     call.request.where = &where;
     m.post(call);
     m.settle();
@@ -263,8 +263,8 @@ TEST(MoverMapped, only_the_changed_pages_of_an_extent_in_parts_are_written) {
     m.end_all();
   }
   write_page(m, x, 2, 0x22);
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
-  m.run_hands();
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  m.run_workers();
   ASSERT_EQ(m.port.requests.size(), 1u);
   EXPECT_EQ(m.port.requests[0].offset % M::kExtent, 2 * kSmallestExtent);
   EXPECT_EQ(m.port.requests[0].length, kSmallestExtent);
@@ -287,8 +287,8 @@ TEST(MoverMapped, changed_pages_that_their_device_refuses_take_the_whole_extent_
     m.touch(x, 1, true);
     m.end_all();
     write_page(m, x, 1, 0x22);
-    const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
-    m.run_hands();
+    const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
+    m.run_workers();
     const std::uint16_t device = m.port.requests.at(0).device;
     for (int tries = 0; tries < 3; ++tries) {
       ASSERT_TRUE(m.port.requests.at(0).write);
@@ -304,7 +304,7 @@ TEST(MoverMapped, changed_pages_that_their_device_refuses_take_the_whole_extent_
     }
     EXPECT_EQ(evict.code(), other_works ? Code::ok : Code::io_error);
     EXPECT_EQ(m.extent(x).parts, other_works ? 0u : 2u);
-    EXPECT_EQ(m.block.books().in_use, M::kExtent) << "the other slot is given back";
+    EXPECT_EQ(m.block.usage().in_use, M::kExtent) << "the other slot is given back";
     for (unsigned page = 0; page < 4; ++page) {
       m.touch(x, page);
       m.end_all();
@@ -323,12 +323,13 @@ TEST(MoverMapped, room_for_the_other_pages_goes_back_with_who_waited_for_more) {
   ASSERT_EQ(holder.code(), Code::ok);
   m.touch(x, 0);
   m.end_all();
-  const std::uint64_t in_use = m.host.books().in_use;
-  Call& late = m.prepare(Want::acquire, {M::access(x, kRead), M::access(m.buffer(), kWrite)});
+  const std::uint64_t in_use = m.host.usage().in_use;
+  Call& late =
+      m.prepare(RequestKind::acquire, {M::access(x, kRead), M::access(m.buffer(), kWrite)});
   late.request.deadline_ns = m.now + 5 * M::kMs;
   m.post(late);
   m.settle();
-  EXPECT_EQ(m.host.books().in_use, in_use + 3 * kSmallestExtent);
+  EXPECT_EQ(m.host.usage().in_use, in_use + 3 * kSmallestExtent);
   Call& next = m.acquire(x, kRead);
   EXPECT_FALSE(next.done()) << "they are promised to another";
   m.at(late.request.deadline_ns);
@@ -353,8 +354,8 @@ TEST(MoverMapped, an_extent_that_cannot_be_made_whole_stays_and_others_leave) {
   m.touch(x, 0, true);
   m.end_all();
   write_page(m, x, 0, 0x22);
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
-  m.run_hands();
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  m.run_workers();
   while (!m.port.requests.empty()) {
     m.end_io(EIO);
   }
@@ -389,7 +390,7 @@ TEST(MoverMapped, slot_becomes_free_then_requests_wait_for_what_lacked_one) {
   m.touch(x, 0, true);
   m.end_all();
   write_page(m, x, 0, 0x22);
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
   m.end_all();
   ASSERT_EQ(evict.code(), Code::no_capacity) << evict.request.status.message();
   m.free(other);
@@ -428,7 +429,7 @@ TEST(MoverMapped, extent_leaves_then_it_is_remembered_how_often_it_was_not_writt
   }
 }
 
-// Watched pages that were read but not written leave without a hand, a hash or a write.
+// Watched pages that were read but not written leave without a worker, a hash or a write.
 TEST(MoverMapped, watched_pages_that_nobody_wrote_leave_at_once) {
   M m({.parts = true});
   const Handle x = in_slot(m, 0x11);
@@ -436,9 +437,9 @@ TEST(MoverMapped, watched_pages_that_nobody_wrote_leave_at_once) {
   m.touch(x, 1);
   m.end_all();
   const std::uint64_t writes = m.port.writes;
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
   EXPECT_EQ(evict.code(), Code::ok);
-  EXPECT_TRUE(m.hands.jobs.empty());
+  EXPECT_TRUE(m.workers.jobs.empty());
   EXPECT_EQ(m.host.dropped(), 1u);
   EXPECT_EQ(m.port.writes, writes);
   EXPECT_EQ(m.value(x), 0x11);
@@ -449,13 +450,13 @@ TEST(MoverMapped, pages_that_fail_their_read_leave_those_there_as_they_are) {
   const Handle x = in_slot(m, 0x11);
   m.touch(x, 0);
   m.end_all();
-  const std::uint64_t in_use = m.host.books().in_use;
+  const std::uint64_t in_use = m.host.usage().in_use;
   const Call& touch = m.touch(x, 2);
   m.end_io(EIO);
   m.end_io(EIO);
   EXPECT_EQ(touch.code(), Code::io_error);
   EXPECT_EQ(m.extent(x).parts, 1u);
-  EXPECT_EQ(m.host.books().in_use, in_use);
+  EXPECT_EQ(m.host.usage().in_use, in_use);
   EXPECT_EQ(page_value(m, x, 0), 0x11);
   const Call& again = m.touch(x, 2);
   m.end_all();
@@ -504,7 +505,7 @@ TEST(MoverMapped, pages_given_up_in_a_slot_read_as_zeros_without_io) {
   M m({.parts = true});
   const Handle x = in_slot(m, 0x11);
   Call& discard =
-      m.ask(Want::discard, {{x, kSmallestExtent, 2 * kSmallestExtent, kDiscard, {}, 0}});
+      m.ask(RequestKind::discard, {{x, kSmallestExtent, 2 * kSmallestExtent, kDiscard, {}, 0}});
   EXPECT_EQ(discard.code(), Code::ok);
   EXPECT_TRUE(discard.request.spans[0].emptied(0));
   EXPECT_EQ(m.port.requests.size(), 0u);
@@ -529,7 +530,7 @@ TEST(MoverMapped, zeros_at_the_ends_of_what_comes_are_not_read) {
     const Handle x = in_slot(m, 0x11);
     m.touch(x, 0);
     m.end_all();
-    m.ask(Want::discard, {{x, zero * kSmallestExtent, kSmallestExtent, kDiscard, {}, 0}});
+    m.ask(RequestKind::discard, {{x, zero * kSmallestExtent, kSmallestExtent, kDiscard, {}, 0}});
     m.end_all();
     Call& view = m.acquire(x, kRead);
     ASSERT_EQ(m.port.requests.size(), 1u);
@@ -547,12 +548,12 @@ TEST(MoverMapped, zeros_at_the_ends_of_what_comes_are_not_read) {
 TEST(MoverMapped, pages_given_up_that_are_there_leave_and_their_room_with_them) {
   M m({.parts = true});
   const Handle x = two_pages_there(m);
-  const std::uint64_t in_use = m.host.books().in_use;
-  const Call& discard = m.ask(Want::discard, {{x, 0, kSmallestExtent, kDiscard, {}, 0}});
+  const std::uint64_t in_use = m.host.usage().in_use;
+  const Call& discard = m.ask(RequestKind::discard, {{x, 0, kSmallestExtent, kDiscard, {}, 0}});
   m.end_all();
   EXPECT_EQ(discard.code(), Code::ok);
   EXPECT_EQ(m.extent(x).parts, 4u);
-  EXPECT_EQ(m.host.books().in_use, in_use - kSmallestExtent);
+  EXPECT_EQ(m.host.usage().in_use, in_use - kSmallestExtent);
   m.touch(x, 0);
   m.end_all();
   EXPECT_EQ(page_value(m, x, 0), 0);
@@ -563,7 +564,7 @@ TEST(MoverMapped, pages_that_the_kernel_does_not_take_are_there_and_left_to_the_
   M m({.parts = true});
   const Handle x = two_pages_there(m);
   m.dice.fail("empty");
-  Call& discard = m.ask(Want::discard, {{x, 0, kSmallestExtent, kDiscard, {}, 0}});
+  Call& discard = m.ask(RequestKind::discard, {{x, 0, kSmallestExtent, kDiscard, {}, 0}});
   m.end_all();
   EXPECT_EQ(discard.code(), Code::ok);
   EXPECT_FALSE(discard.request.spans[0].emptied(0));
@@ -575,10 +576,11 @@ TEST(MoverMapped, an_extent_whose_pages_are_all_given_up_has_no_slot) {
   M m({.parts = true});
   const Handle x = in_slot(m, 0x11);
   for (const std::uint64_t half : {0, 2}) {
-    m.ask(Want::discard, {{x, half * kSmallestExtent, 2 * kSmallestExtent, kDiscard, {}, 0}});
+    m.ask(RequestKind::discard,
+          {{x, half * kSmallestExtent, 2 * kSmallestExtent, kDiscard, {}, 0}});
   }
   EXPECT_EQ(m.bits(x).phase(), Phase::zero);
-  EXPECT_EQ(m.block.books().in_use, 0u);
+  EXPECT_EQ(m.block.usage().in_use, 0u);
   EXPECT_EQ(m.value(x), 0);
 }
 
@@ -606,17 +608,17 @@ TEST(MoverMapped, who_waits_for_a_landing_goes_on_when_its_pages_have_come) {
   m.mover.rest(false);
   EXPECT_EQ(m.mover.bounce_bytes(), 0u);
   const Call& touch = m.touch(x, 1);
-  ASSERT_EQ(m.hands.waiting(kPopulate), 1u);
+  ASSERT_EQ(m.workers.waiting(kPopulate), 1u);
   EXPECT_TRUE(m.port.requests.empty());
   m.dice.fail("populate");
-  m.hands.run();
+  m.workers.run();
   m.settle();
-  ASSERT_EQ(m.hands.waiting(kPopulate), 0u) << "the kernel has just refused";
+  ASSERT_EQ(m.workers.waiting(kPopulate), 0u) << "the kernel has just refused";
   ASSERT_EQ(m.next, m.now + 10 * M::kMs);
   m.at(m.next);
-  ASSERT_EQ(m.hands.waiting(kPopulate), 1u) << "the waiting touch has no other landing";
+  ASSERT_EQ(m.workers.waiting(kPopulate), 1u) << "the waiting touch has no other landing";
   EXPECT_TRUE(m.port.requests.empty());
-  m.hands.run();
+  m.workers.run();
   m.settle();
   ASSERT_EQ(m.port.requests.size(), 1u);
   m.end_all();
@@ -633,9 +635,9 @@ TEST(MoverMapped, what_is_in_slots_only_changes_hands_without_io_and_the_rest_is
   Call& resident = m.acquire({M::extent_access(from, 1, kRead)});
   m.end_all();
   m.release(resident);
-  Call& call = m.prepare(Want::hand_over, {M::access(from, kRead), M::access(to, kRead)});
+  Call& call = m.prepare(RequestKind::move_slots, {M::access(from, kRead), M::access(to, kRead)});
   std::array<std::uint8_t, 3> handed{9, 9, 9};
-  call.request.handed = handed.data();
+  call.request.moved = handed.data();
   m.post(call);
   m.settle();
   EXPECT_EQ(call.code(), Code::ok);
@@ -652,9 +654,9 @@ TEST(MoverMapped, what_is_in_slots_only_changes_hands_without_io_and_the_rest_is
   m.release(view);
   // Their checksums were handed over too.
   const Call& damaged = m.acquire({M::extent_access(to, 0, kRead)});
-  m.run_hands();
+  m.run_workers();
   m.port.end_with_damage();
-  m.run_hands();
+  m.run_workers();
   EXPECT_FALSE(damaged.done());
   EXPECT_EQ(m.stats().checksum_errors, 1u);
   m.end_all();

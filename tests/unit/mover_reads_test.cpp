@@ -31,7 +31,7 @@ TEST(MoverReads, a_read_that_fails_is_made_once_more_and_then_told_with_its_devi
   EXPECT_SAYS(twice.request.status, "disk0");
   EXPECT_EQ(m.stats().io_retries, 2u);
   EXPECT_EQ(m.stats().io_errors, 1u);
-  EXPECT_EQ(m.host.books().in_use, 0u);
+  EXPECT_EQ(m.host.usage().in_use, 0u);
   EXPECT_EQ(m.value(x), 0x11);
 }
 
@@ -57,7 +57,7 @@ TEST(MoverReads, a_wrong_checksum_is_read_once_more_and_then_the_bytes_are_lost)
   const Handle x = m.cold(0x11);
   const Call& once = m.acquire(x, kRead);
   m.port.end_with_damage();
-  m.run_hands();
+  m.run_workers();
   EXPECT_FALSE(once.done());
   m.end_io();
   EXPECT_EQ(once.code(), Code::ok);
@@ -69,10 +69,10 @@ TEST(MoverReads, a_wrong_checksum_is_read_once_more_and_then_the_bytes_are_lost)
   for (int reads = 0; reads < 2; ++reads) {
     EXPECT_FALSE(twice.done()) << "one that was right has made up for the first";
     m.port.end_with_damage();
-    m.run_hands();
+    m.run_workers();
   }
   EXPECT_EQ(twice.code(), Code::lost);
-  EXPECT_EQ(m.host.books().in_use, 0u);
+  EXPECT_EQ(m.host.usage().in_use, 0u);
   EXPECT_EQ(m.acquire(x, kRead).code(), Code::lost);
   EXPECT_TRUE(m.port.requests.empty());
 
@@ -90,7 +90,7 @@ TEST(MoverReads, all_who_wait_for_a_read_that_fails_are_told) {
   const Handle x = m.cold(0x11);
   const Call& first = m.acquire(x, kRead);
   const Call& second = m.acquire({M::access(m.buffer(), kWrite), M::access(x, kRead)});
-  m.run_hands();
+  m.run_workers();
   m.end_io(EIO);
   m.end_io(EIO);
   EXPECT_EQ(first.code(), Code::io_error);

@@ -48,7 +48,7 @@ unsigned char value_of(int cycle) {
 }
 
 void fail_all_io(M& m) {
-  m.run_hands();
+  m.run_workers();
   while (!m.port.requests.empty()) {
     m.end_io(EIO);
   }
@@ -95,7 +95,7 @@ TEST_F(MoverRecords, slot_is_given_up_again_and_again_then_its_records_are_few) 
     write_page(m, x, cycle % 4, value_of(cycle));
     m.evict(x);
     look(m, x);
-    m.ask(Want::discard, {M::access(x, kDiscard)});
+    m.ask(RequestKind::discard, {M::access(x, kDiscard)});
     m.end_all();
     look(m, x);
   });
@@ -132,7 +132,7 @@ TEST_F(MoverRecords, write_fails_again_and_again_then_the_records_are_few) {
   const Handle x = m.mapped();
   expect_few(m, [&](int cycle) {
     write_page(m, x, cycle % 4, value_of(cycle));
-    m.ask(Want::evict, {M::access(x, kRead)});
+    m.ask(RequestKind::evict, {M::access(x, kRead)});
     fail_all_io(m);
     look(m, x);
     m.at(m.now + 100'000 * M::kMs);
@@ -164,11 +164,11 @@ TEST_F(MoverRecords, bytes_change_hands_again_and_again_then_the_records_are_few
     m.write(from, value_of(cycle));
     m.evict(from);
     look(m, from);
-    m.ask(Want::discard, {M::access(to, kDiscard)});
+    m.ask(RequestKind::discard, {M::access(to, kDiscard)});
     m.end_all();
-    Call& call = m.prepare(Want::hand_over, {M::access(from, kRead), M::access(to, kRead)});
+    Call& call = m.prepare(RequestKind::move_slots, {M::access(from, kRead), M::access(to, kRead)});
     std::array<std::uint8_t, 2> handed{};
-    call.request.handed = handed.data();
+    call.request.moved = handed.data();
     m.post(call);
     m.settle();
     ASSERT_EQ(call.code(), Code::ok);

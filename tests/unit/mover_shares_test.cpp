@@ -34,7 +34,7 @@ class Readers {
     while (waiting_.size() < kAtOnce) {
       waiting_.push_back(&m_.acquire(cold_[next_++ % kCold], kRead));
     }
-    m_.run_hands();
+    m_.run_workers();
   }
 
  private:
@@ -63,8 +63,8 @@ TEST(MoverShares, a_write_that_nobody_waits_for_has_its_turn_beside_reads_withou
   const Handle dirty = m.buffer();
   m.write(dirty, 0x77);
   readers.ask();
-  const Call& clean = m.ask(Want::clean, {M::access(dirty, kRead)});
-  m.run_hands();
+  const Call& clean = m.ask(RequestKind::clean, {M::access(dirty, kRead)});
+  m.run_workers();
   EXPECT_FALSE(clean.done());
   const std::uint64_t reads = reads_before(m, readers, clean);
   EXPECT_EQ(clean.code(), Code::ok);
@@ -77,8 +77,8 @@ TEST(MoverShares, what_is_fetched_ahead_comes_beside_reads_without_end) {
   const Handle ahead = m.cold(0x55);
   Readers readers(m);
   readers.ask();
-  const Call& prefetch = m.ask(Want::prefetch, {M::access(ahead, kRead)});
-  m.run_hands();
+  const Call& prefetch = m.ask(RequestKind::prefetch, {M::access(ahead, kRead)});
+  m.run_workers();
   std::uint64_t before = m.port.reads;
   while (!m.resident(ahead) && m.port.reads < before + 300) {
     readers.ask();
@@ -98,8 +98,8 @@ TEST(MoverShares, nothing_is_saved_up_while_nobody_of_the_priority_waits) {
     readers.ask();
     m.end_io();
   }
-  const Call& clean = m.ask(Want::clean, {M::access(dirty, kRead)});
-  m.run_hands();
+  const Call& clean = m.ask(RequestKind::clean, {M::access(dirty, kRead)});
+  m.run_workers();
   EXPECT_GE(reads_before(m, readers, clean), 16u);
 }
 

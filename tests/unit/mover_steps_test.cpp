@@ -30,13 +30,13 @@ TEST(MoverSteps, an_extent_to_overwrite_is_pinned_before_others_hear_of_it) {
   M m;
   const Handle x = m.buffer(), y = m.buffer();
   const Call& writer = m.acquire({M::access(x, kDiscard), M::access(y, kDiscard)});
-  ASSERT_EQ(m.hands.jobs.size(), 2u);
-  const Call& gives_up = m.ask(Want::discard, {M::access(x, kDiscard)});
-  m.hands.run();
+  ASSERT_EQ(m.workers.jobs.size(), 2u);
+  const Call& gives_up = m.ask(RequestKind::discard, {M::access(x, kDiscard)});
+  m.workers.run();
   m.settle();
   EXPECT_FALSE(writer.done());
   EXPECT_FALSE(gives_up.done());
-  m.hands.run();
+  m.workers.run();
   m.settle();
   EXPECT_EQ(writer.code(), Code::ok) << writer.request.status.message();
   EXPECT_TRUE(m.bits(x).pinned());
@@ -50,10 +50,10 @@ TEST(MoverSteps, an_acquire_that_cannot_pin_all_has_overwritten_nothing) {
   M m;
   const Handle lost = m.cold(0x11), crowded = m.buffer();
   const Call& reader = m.acquire(lost, kRead);
-  m.run_hands();
+  m.run_workers();
   for (int reads = 0; reads < 2; ++reads) {
     m.port.end_with_damage();
-    m.run_hands();
+    m.run_workers();
   }
   ASSERT_EQ(reader.code(), Code::lost) << reader.request.status.message();
   m.write(crowded, 0x22);
@@ -62,22 +62,22 @@ TEST(MoverSteps, an_acquire_that_cannot_pin_all_has_overwritten_nothing) {
   for (std::uint32_t n = 0; n < ExtentBits::kMaxWriters; ++n) {
     ASSERT_TRUE(m.residency.pin(span));
   }
-  const std::uint64_t in_use = m.host.books().in_use;
+  const std::uint64_t in_use = m.host.usage().in_use;
 
   const Call& both = m.acquire({M::access(lost, kDiscard), M::access(crowded, kWrite)});
-  m.run_hands();
+  m.run_workers();
   EXPECT_EQ(both.code(), Code::busy) << both.request.status.message();
   EXPECT_EQ(m.bits(lost).phase(), Phase::lost);
   EXPECT_FALSE(m.bits(lost).pinned());
   EXPECT_FALSE(m.bits(lost).dirty());
-  EXPECT_EQ(m.host.books().in_use, in_use);
+  EXPECT_EQ(m.host.usage().in_use, in_use);
   EXPECT_EQ(m.acquire(lost, kRead).code(), Code::lost);
 
   for (std::uint32_t n = 0; n < ExtentBits::kMaxWriters; ++n) {
     m.residency.unpin(span.run());
   }
   const Call& again = m.acquire({M::access(lost, kDiscard), M::access(crowded, kWrite)});
-  m.run_hands();
+  m.run_workers();
   EXPECT_EQ(again.code(), Code::ok) << again.request.status.message();
 }
 
@@ -88,13 +88,13 @@ TEST(MoverSteps, whoever_is_next_to_prepare_is_asked_when_the_one_before_it_has_
   const Call& first = m.acquire(m.buffer(), kDiscard);
   Call& second = m.acquire(m.buffer(), kDiscard);
   const Call& third = m.acquire(m.buffer(), kDiscard);
-  ASSERT_EQ(m.hands.jobs.size(), 1u);
-  m.hands.run();
+  ASSERT_EQ(m.workers.jobs.size(), 1u);
+  m.workers.run();
   m.cancel(second);
   m.settle();
   EXPECT_EQ(first.code(), Code::ok);
   EXPECT_EQ(second.code(), Code::cancelled);
-  m.run_hands();
+  m.run_workers();
   EXPECT_EQ(third.code(), Code::ok);
 }
 
@@ -107,17 +107,17 @@ TEST(MoverSteps, whoever_is_next_to_prepare_is_asked_when_the_one_before_it_wait
   const Call& first = m.acquire(m.buffer(), kDiscard);
   const Call& second = m.acquire({M::access(read, kRead), M::access(m.buffer(), kDiscard)});
   const Call& third = m.acquire(m.buffer(), kDiscard);
-  EXPECT_EQ(m.ask(Want::discard, {M::access(read, kDiscard)}).code(), Code::ok);
-  ASSERT_EQ(m.hands.jobs.size(), 1u);
-  m.hands.run();
+  EXPECT_EQ(m.ask(RequestKind::discard, {M::access(read, kDiscard)}).code(), Code::ok);
+  ASSERT_EQ(m.workers.jobs.size(), 1u);
+  m.workers.run();
   m.settle();
   EXPECT_EQ(first.code(), Code::ok);
-  ASSERT_EQ(m.hands.jobs.size(), 2u) << "what the second reads, and what the third overwrites";
-  m.hands.run(1);
+  ASSERT_EQ(m.workers.jobs.size(), 2u) << "what the second reads, and what the third overwrites";
+  m.workers.run(1);
   m.settle();
   EXPECT_EQ(third.code(), Code::ok);
   EXPECT_FALSE(second.done());
-  m.run_hands();
+  m.run_workers();
   EXPECT_EQ(second.code(), Code::ok);
 }
 
@@ -135,8 +135,8 @@ TEST(MoverSteps, who_waits_for_other_pages_gets_them_when_those_there_cannot_be_
   std::memset(m.window(x), 0x22, kSmallestExtent);
   m.host.written(m.window(x));
 
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
-  m.run_hands();
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  m.run_workers();
   ASSERT_EQ(m.port.requests.size(), 1u);
   const Call& reader = m.touch(x, 2);
   for (int tries = 0; tries < 3; ++tries) {
@@ -156,10 +156,10 @@ TEST(MoverSteps, who_waits_for_other_pages_gets_them_when_those_there_cannot_be_
 TEST(MoverSteps, what_is_fetched_ahead_comes_after_it_was_written_down_as_asked) {
   M m;
   const Handle x = mapped_and_written(m);
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
-  ASSERT_EQ(m.hands.waiting(kWithdraw), 1u);
-  const Call& ahead = m.ask(Want::prefetch, {M::access(x, kRead)});
-  m.run_hands();
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  ASSERT_EQ(m.workers.waiting(kWithdraw), 1u);
+  const Call& ahead = m.ask(RequestKind::prefetch, {M::access(x, kRead)});
+  m.run_workers();
   EXPECT_FALSE(ahead.done());
   ASSERT_EQ(m.port.requests.size(), 1u);
   m.end_io();
@@ -175,7 +175,7 @@ TEST(MoverSteps, what_is_fetched_ahead_comes_after_it_was_written_down_as_asked)
 TEST(MoverSteps, a_touch_calls_back_what_was_asked_to_leave) {
   M m;
   const Handle x = mapped_and_written(m);
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
   const Call& touch = m.touch(x, 3);
   m.end_all();
   EXPECT_EQ(evict.code(), Code::ok);
@@ -194,16 +194,16 @@ TEST(MoverSteps, what_is_page_locked_is_tried_again_after_ten_milliseconds) {
   m.end_all();
   m.dice.fail("withdraw");
   const Call& call = m.acquire(wanted, kWrite);
-  ASSERT_EQ(m.hands.waiting(kWithdraw), 1u);
-  m.hands.run();
+  ASSERT_EQ(m.workers.waiting(kWithdraw), 1u);
+  m.workers.run();
   m.settle();
   EXPECT_EQ(m.stats().withdrawals_refused, 1u);
-  EXPECT_TRUE(m.hands.jobs.empty());
+  EXPECT_TRUE(m.workers.jobs.empty());
   EXPECT_EQ(m.next, m.now + 10 * M::kMs);
   m.at(m.now + 10 * M::kMs - 1);
-  EXPECT_TRUE(m.hands.jobs.empty());
+  EXPECT_TRUE(m.workers.jobs.empty());
   m.at(m.now + 1);
-  EXPECT_EQ(m.hands.waiting(kWithdraw), 1u);
+  EXPECT_EQ(m.workers.waiting(kWithdraw), 1u);
   m.end_all();
   EXPECT_EQ(call.code(), Code::ok);
 }
@@ -261,7 +261,7 @@ TEST(MoverSteps, the_step_after_the_pause_of_a_device_is_asked_for) {
   EXPECT_FALSE(call.done());
   EXPECT_EQ(m.next, m.now + 10 * M::kMs);
   m.at(m.next - 1);
-  EXPECT_TRUE(m.hands.jobs.empty());
+  EXPECT_TRUE(m.workers.jobs.empty());
   m.at(m.next);
   m.end_all();  // The second failure doubles the pause.
   EXPECT_FALSE(call.done());
@@ -273,7 +273,7 @@ TEST(MoverSteps, the_step_after_the_pause_of_a_device_is_asked_for) {
 }
 
 // A request for a device's memory does not wait for a trim of the host's memory.
-TEST(MoverSteps, a_retreat_does_not_wait_for_the_host_to_give_memory_back) {
+TEST(MoverSteps, a_release_does_not_wait_for_the_host_to_give_memory_back) {
   constexpr std::uint64_t kSmall = M::kExtent / 2;
   M m({.frames = 4, .devices = 1, .on_device = 1, .disks = 0});
   const Handle elsewhere = m.buffer(), wanted = m.buffer();
@@ -286,8 +286,9 @@ TEST(MoverSteps, a_retreat_does_not_wait_for_the_host_to_give_memory_back) {
     EXPECT_EQ(m.free(each).code(), Code::ok);
   }
   const Call& call = m.acquire(wanted, kWrite);
-  ASSERT_EQ(m.hands.waiting(kTrim), 1u);
-  EXPECT_EQ(m.ask(Want::retreat, {M::access(elsewhere, kRead, kGpu)}).code(), Code::ok);
+  ASSERT_EQ(m.workers.waiting(kTrim), 1u);
+  EXPECT_EQ(m.ask(RequestKind::release_memory, {M::access(elsewhere, kRead, kGpu)}).code(),
+            Code::ok);
   EXPECT_FALSE(call.done());
   m.end_all();
   EXPECT_EQ(call.code(), Code::ok);
@@ -322,7 +323,7 @@ std::vector<unsigned> leave_after(Advice advice, std::uint64_t value, unsigned a
     all.push_back(m.buffer());
     m.write(all.back(), i);
   }
-  Call& call = m.prepare(Want::advise, {M::access(all[advised], kRead)});
+  Call& call = m.prepare(RequestKind::advise, {M::access(all[advised], kRead)});
   call.request.advice = advice;
   call.request.value = value;
   m.post(call);

@@ -19,7 +19,7 @@ constexpr Place kGpu{Kind::gpu, 0};
 TEST(MoverWaits, a_read_that_is_late_is_answered_at_its_deadline_and_serves_the_next) {
   M m;
   const Handle x = m.cold(0x11);
-  Call& late = m.prepare(Want::acquire, {M::access(x, kRead)});
+  Call& late = m.prepare(RequestKind::acquire, {M::access(x, kRead)});
   late.request.deadline_ns = m.now + 5 * M::kMs;
   m.post(late);
   m.settle();
@@ -44,7 +44,7 @@ TEST(MoverWaits, the_next_deadline_is_asked_for_when_the_first_is_over) {
   const Handle x = m.cold(0x11);
   std::vector<Call*> calls;
   for (const std::int64_t ms : {7, 3, 5}) {
-    calls.push_back(&m.prepare(Want::acquire, {M::access(x, kRead)}));
+    calls.push_back(&m.prepare(RequestKind::acquire, {M::access(x, kRead)}));
     calls.back()->request.deadline_ns = m.now + ms * M::kMs;
     m.post(*calls.back());
   }
@@ -67,18 +67,18 @@ TEST(MoverWaits, a_wait_for_room_that_is_late_names_who_holds_it_and_gives_back_
   const Call& holder = m.acquire(held, kWrite);
   m.end_all();
   ASSERT_EQ(holder.code(), Code::ok);
-  Call& late =
-      m.prepare(Want::acquire, {M::access(m.buffer(), kWrite), M::access(m.buffer(), kWrite)});
+  Call& late = m.prepare(RequestKind::acquire,
+                         {M::access(m.buffer(), kWrite), M::access(m.buffer(), kWrite)});
   late.request.deadline_ns = m.now + 5 * M::kMs;
   m.post(late);
   m.settle();
-  EXPECT_EQ(m.host.books().in_use, 2 * M::kExtent) << "one of its two frames is reserved";
+  EXPECT_EQ(m.host.usage().in_use, 2 * M::kExtent) << "one of its two frames is reserved";
   m.at(late.request.deadline_ns);
   EXPECT_EQ(late.code(), Code::no_capacity);
   ASSERT_NE(late.request.status.info(), nullptr);
   EXPECT_EQ(late.request.status.info()->pinned, M::kExtent);
   EXPECT_SAYS(late.request.status, "most by 'buffer'");
-  EXPECT_EQ(m.host.books().in_use, M::kExtent);
+  EXPECT_EQ(m.host.usage().in_use, M::kExtent);
   EXPECT_TRUE(m.mover.idle());
 }
 
@@ -87,7 +87,7 @@ TEST(MoverWaits, a_read_that_is_cancelled_is_answered_at_once_and_its_bytes_come
   const Handle x = m.cold(0x11);
   Call& call = m.acquire(x, kRead);
   std::atomic<bool> of_an_operation{false};
-  Call& part = m.prepare(Want::acquire, {M::access(x, kRead)});
+  Call& part = m.prepare(RequestKind::acquire, {M::access(x, kRead)});
   part.request.cancel_with = &of_an_operation;
   m.post(part);
   m.settle();
@@ -109,14 +109,14 @@ TEST(MoverWaits, a_read_that_is_cancelled_is_answered_at_once_and_its_bytes_come
 TEST(MoverWaits, what_was_to_be_overwritten_is_as_it_was_when_the_writer_has_given_up) {
   M m;
   const Handle x = m.cold(0x11);
-  const std::uint64_t in_use = m.host.books().in_use;
+  const std::uint64_t in_use = m.host.usage().in_use;
   Call& call = m.acquire({M::access(x, kDiscard), M::access(m.buffer(), kDiscard)});
-  ASSERT_FALSE(m.hands.jobs.empty());
+  ASSERT_FALSE(m.workers.jobs.empty());
   m.cancel(call);
   m.settle();
   EXPECT_EQ(call.code(), Code::cancelled);
   m.end_all();
-  EXPECT_EQ(m.host.books().in_use, in_use);
+  EXPECT_EQ(m.host.usage().in_use, in_use);
   EXPECT_EQ(m.bits(x).phase(), Phase::none);
   EXPECT_EQ(m.value(x), 0x11);
 }
@@ -139,7 +139,7 @@ TEST(MoverWaits, advice_is_for_the_extents_that_it_names_alone) {
   M m;
   const Handle x = m.buffer(3);
   const auto before = m.bits(x, 2).bits;
-  Call& advice = m.prepare(Want::advise, {{x, 0, 2 * M::kExtent, kRead, {}, 0}});
+  Call& advice = m.prepare(RequestKind::advise, {{x, 0, 2 * M::kExtent, kRead, {}, 0}});
   advice.request.advice = Advice::keep;
   advice.request.value = 1;
   m.post(advice);
@@ -154,7 +154,7 @@ TEST(MoverWaits, advice_is_about_the_order_then_extents_that_have_not_begun_keep
   const Handle x = m.buffer(3);
   const auto before = m.bits(x, 1).bits;
   for (const Advice advice : {Advice::cold, Advice::normal, Advice::will_need, Advice::touched}) {
-    Call& call = m.prepare(Want::advise, {{x, 0, 3 * M::kExtent, kRead, {}, 0}});
+    Call& call = m.prepare(RequestKind::advise, {{x, 0, 3 * M::kExtent, kRead, {}, 0}});
     call.request.advice = advice;
     m.post(call);
     m.settle();
@@ -233,7 +233,7 @@ TEST(MoverWaits, a_release_wakes_the_mover_only_while_somebody_waits_for_it) {
 TEST(MoverWaits, after_a_wait_for_room_some_is_freed_ahead_of_the_next) {
   constexpr std::uint64_t kFrames = 32, kAhead = 2;
   M m({.frames = kFrames, .ahead = kAhead});
-  const auto free = [&] { return (kFrames * M::kExtent - m.host.books().in_use) / M::kExtent; };
+  const auto free = [&] { return (kFrames * M::kExtent - m.host.usage().in_use) / M::kExtent; };
   for (std::uint64_t i = 0; i < kFrames; ++i) {
     m.write(m.buffer(), 0x11);
   }
@@ -281,7 +281,7 @@ TEST(MoverWaits, a_discard_that_is_refused_gives_up_no_byte) {
   m.write(x, 0x11);
   Call& reader = m.acquire(x, kRead);
   ASSERT_EQ(reader.code(), Code::ok);
-  EXPECT_EQ(m.ask(Want::discard, {M::access(x, kDiscard)}).code(), Code::busy);
+  EXPECT_EQ(m.ask(RequestKind::discard, {M::access(x, kDiscard)}).code(), Code::busy);
   m.release(reader);
   m.evict(x);
   EXPECT_EQ(m.value(x), 0x11);
@@ -289,7 +289,7 @@ TEST(MoverWaits, a_discard_that_is_refused_gives_up_no_byte) {
   // Now clean, and in a slot.
   Call& again = m.acquire(x, kRead);
   ASSERT_EQ(again.code(), Code::ok);
-  EXPECT_EQ(m.ask(Want::discard, {M::access(x, kDiscard)}).code(), Code::busy);
+  EXPECT_EQ(m.ask(RequestKind::discard, {M::access(x, kDiscard)}).code(), Code::busy);
   m.release(again);
   m.evict(x);
   EXPECT_EQ(m.value(x), 0x11);
@@ -299,10 +299,10 @@ TEST(MoverWaits, a_discard_gives_frame_and_slot_back_and_reads_as_zeros) {
   M m;
   const Handle x = m.cold(0x11);
   EXPECT_EQ(m.value(x), 0x11);
-  EXPECT_EQ(m.block.books().in_use, M::kExtent);
-  EXPECT_EQ(m.ask(Want::discard, {M::access(x, kDiscard)}).code(), Code::ok);
-  EXPECT_EQ(m.block.books().in_use, 0u);
-  EXPECT_EQ(m.host.books().in_use, 0u);
+  EXPECT_EQ(m.block.usage().in_use, M::kExtent);
+  EXPECT_EQ(m.ask(RequestKind::discard, {M::access(x, kDiscard)}).code(), Code::ok);
+  EXPECT_EQ(m.block.usage().in_use, 0u);
+  EXPECT_EQ(m.host.usage().in_use, 0u);
   EXPECT_EQ(m.value(x), 0);
 }
 
@@ -318,12 +318,12 @@ TEST(MoverWaits, who_waits_for_a_buffer_that_is_freed_is_told_and_the_free_waits
   EXPECT_EQ(reader.code(), Code::stale_handle);
   m.end_all();
   EXPECT_FALSE(freed.done());
-  EXPECT_GT(m.block.books().in_use, 0u);
+  EXPECT_GT(m.block.usage().in_use, 0u);
   m.release(view);
   m.end_all();
   EXPECT_EQ(freed.code(), Code::ok);
-  EXPECT_EQ(m.block.books().in_use, 0u);
-  EXPECT_EQ(m.host.books().in_use, 0u);
+  EXPECT_EQ(m.block.usage().in_use, 0u);
+  EXPECT_EQ(m.host.usage().in_use, 0u);
   EXPECT_EQ(m.host.windows(), 0u);
 }
 
@@ -333,7 +333,7 @@ TEST(MoverWaits, who_asks_where_bytes_are_is_told_that_they_move_or_are_lost) {
   const Handle x = m.cold(0x11);
   const auto where = [&] {
     Whereabouts answer;
-    Call& call = m.prepare(Want::where, {M::access(x, kRead)});
+    Call& call = m.prepare(RequestKind::where, {M::access(x, kRead)});
     call.request.where = &answer;
     m.post(call);
     m.settle();
@@ -343,11 +343,11 @@ TEST(MoverWaits, who_asks_where_bytes_are_is_told_that_they_move_or_are_lost) {
   EXPECT_EQ(where(), State::in_slot);
   Call& reader = m.acquire(x, kRead);
   EXPECT_EQ(where(), State::moving);
-  m.run_hands();
+  m.run_workers();
   for (int reads = 0; reads < 2; ++reads) {
     ASSERT_EQ(m.port.requests.size(), 1u);
     m.port.end_with_damage();
-    m.run_hands();
+    m.run_workers();
   }
   EXPECT_EQ(reader.code(), Code::lost);
   EXPECT_EQ(where(), State::lost);
@@ -359,13 +359,15 @@ TEST(MoverWaits, who_asks_where_bytes_are_is_told_that_they_move_or_are_lost) {
 
 // The caller has resolved the request, and the mover has not yet processed it.
 TEST(MoverWaits, a_request_whose_buffer_is_freed_on_its_way_names_it_and_touches_nobody_elses) {
-  for (const Want want : {Want::acquire, Want::prefetch, Want::evict, Want::clean, Want::discard,
-                          Want::where, Want::hand_over}) {
+  for (const RequestKind want :
+       {RequestKind::acquire, RequestKind::prefetch, RequestKind::evict, RequestKind::clean,
+        RequestKind::discard, RequestKind::where, RequestKind::move_slots}) {
     M m;
     const Handle x = m.cold(0x11), other = m.buffer();
-    Call& call = want == Want::hand_over
-                     ? m.prepare(want, {M::access(x, kRead), M::access(other, kRead)})
-                     : m.prepare(want, {M::access(x, want == Want::discard ? kDiscard : kRead)});
+    Call& call =
+        want == RequestKind::move_slots
+            ? m.prepare(want, {M::access(x, kRead), M::access(other, kRead)})
+            : m.prepare(want, {M::access(x, want == RequestKind::discard ? kDiscard : kRead)});
     m.free(x);
     m.end_all();
     const Handle next = m.cold(0x22);
@@ -398,13 +400,13 @@ TEST(MoverWaits, evict_of_what_is_pinned_or_wanted_says_so_and_leaves_it) {
   const Handle x = m.buffer();
   Call& view = m.acquire(x, kRead);
   m.end_all();
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
   EXPECT_EQ(evict.code(), Code::busy);
   EXPECT_SAYS(evict.request.status, "is pinned by a view");
   m.release(view);
   // The other extent of this request has not arrived yet.
   const Call& both = m.acquire({M::access(x, kRead), M::access(m.buffer(), kRead)});
-  const Call& wanted = m.ask(Want::evict, {M::access(x, kRead)});
+  const Call& wanted = m.ask(RequestKind::evict, {M::access(x, kRead)});
   EXPECT_EQ(wanted.code(), Code::busy);
   EXPECT_SAYS(wanted.request.status, "is wanted by a request");
   m.end_all();
@@ -426,7 +428,7 @@ TEST(MoverWaits, a_smaller_budget_is_met_by_evicting_and_one_that_is_late_is_tak
   EXPECT_FALSE(smaller.done());
   m.end_all();
   EXPECT_EQ(smaller.code(), Code::ok);
-  EXPECT_LE(m.host.books().used(), 2 * M::kExtent);
+  EXPECT_LE(m.host.usage().used(), 2 * M::kExtent);
 
   std::vector<Call*> views;
   for (const Handle each : three) {
@@ -435,15 +437,15 @@ TEST(MoverWaits, a_smaller_budget_is_met_by_evicting_and_one_that_is_late_is_tak
     }
   }
   ASSERT_EQ(views.size(), 2u);
-  Call& late = m.prepare(Want::set_budget);
+  Call& late = m.prepare(RequestKind::set_budget);
   late.request.value = M::kExtent;
   late.request.deadline_ns = m.now + 5 * M::kMs;
   m.post(late);
   m.settle();
-  EXPECT_EQ(m.host.books().budget, M::kExtent);
+  EXPECT_EQ(m.host.usage().budget, M::kExtent);
   m.at(late.request.deadline_ns);
   EXPECT_EQ(late.code(), Code::no_capacity);
-  EXPECT_EQ(m.host.books().budget, 2 * M::kExtent);
+  EXPECT_EQ(m.host.usage().budget, 2 * M::kExtent);
 }
 
 TEST(MoverWaits, a_budget_is_met_in_the_step_in_which_a_pin_falls) {
@@ -465,7 +467,7 @@ TEST(MoverWaits, a_budget_of_a_device_that_is_late_names_the_device) {
   m.end_all();
   ASSERT_EQ(view.code(), Code::ok);
   ASSERT_EQ(other.code(), Code::ok);
-  Call& late = m.prepare(Want::set_budget);
+  Call& late = m.prepare(RequestKind::set_budget);
   late.request.value = M::kExtent;
   late.request.tier = kGpu;
   late.request.deadline_ns = m.now + M::kMs;
@@ -475,7 +477,7 @@ TEST(MoverWaits, a_budget_of_a_device_that_is_late_names_the_device) {
   ASSERT_EQ(late.code(), Code::no_capacity);
   EXPECT_EQ(late.request.status.info()->tier, kGpu);
   EXPECT_EQ(late.request.status.info()->needed, M::kExtent);
-  EXPECT_EQ(m.gpu[0].books().budget, 2 * M::kExtent);
+  EXPECT_EQ(m.gpu[0].usage().budget, 2 * M::kExtent);
 }
 
 // ---- Closing
@@ -484,7 +486,7 @@ TEST(MoverWaits, a_drain_ends_what_waits_and_waits_for_what_is_under_way) {
   M m;
   const Call& reader = m.acquire(m.cold(0x11), kRead);
   ASSERT_EQ(m.port.requests.size(), 1u);
-  const Call& drain = m.ask(Want::drain);
+  const Call& drain = m.ask(RequestKind::drain);
   EXPECT_EQ(reader.code(), Code::shut_down);
   EXPECT_FALSE(drain.done());
   m.end_all();
@@ -512,8 +514,8 @@ TEST(MoverWaits, without_memory_for_records_frees_and_touches_go_on_and_all_else
   EXPECT_EQ(refused.code(), Code::no_capacity);
   ASSERT_NE(refused.request.status.info(), nullptr);
   EXPECT_EQ(refused.request.status.info()->native, ENOMEM);
-  EXPECT_EQ(m.ask(Want::prefetch, {M::access(x, kRead)}).code(), Code::ok);
-  EXPECT_EQ(m.ask(Want::evict, {M::access(x, kRead)}).code(), Code::no_capacity);
+  EXPECT_EQ(m.ask(RequestKind::prefetch, {M::access(x, kRead)}).code(), Code::ok);
+  EXPECT_EQ(m.ask(RequestKind::evict, {M::access(x, kRead)}).code(), Code::no_capacity);
   EXPECT_TRUE(m.resident(x));
   const Call& touch = m.touch(mapped, 0);
   const Call& freed = m.free(x);
@@ -531,7 +533,7 @@ TEST(MoverWaits, without_memory_for_records_frees_and_touches_go_on_and_all_else
 TEST(MoverWaits, no_more_is_fetched_ahead_at_once_than_the_limit) {
   M m({.frames = 8, .prefetches = 1});
   const Handle x = m.cold(0x11, 3);
-  const Call& ahead = m.ask(Want::prefetch, {M::access(x, kRead)});
+  const Call& ahead = m.ask(RequestKind::prefetch, {M::access(x, kRead)});
   for (std::uint32_t i = 0; i < 3; ++i) {
     ASSERT_EQ(m.port.requests.size(), 1u);
     EXPECT_FALSE(ahead.done());
@@ -544,14 +546,14 @@ TEST(MoverWaits, no_more_is_fetched_ahead_at_once_than_the_limit) {
 TEST(MoverWaits, what_was_never_written_is_not_fetched_ahead_and_what_fails_is_no_error) {
   M m;
   const Handle zero = m.buffer(), x = m.cold(0x11);
-  EXPECT_EQ(m.ask(Want::prefetch, {M::access(zero, kRead)}).code(), Code::ok);
-  EXPECT_EQ(m.host.books().in_use, 0u);
-  const Call& ahead = m.ask(Want::prefetch, {M::access(x, kRead)});
+  EXPECT_EQ(m.ask(RequestKind::prefetch, {M::access(zero, kRead)}).code(), Code::ok);
+  EXPECT_EQ(m.host.usage().in_use, 0u);
+  const Call& ahead = m.ask(RequestKind::prefetch, {M::access(x, kRead)});
   m.end_io(EIO);
   EXPECT_FALSE(ahead.done());
   m.end_io(EIO);
   EXPECT_EQ(ahead.code(), Code::ok);
-  EXPECT_EQ(m.host.books().in_use, 0u);
+  EXPECT_EQ(m.host.usage().in_use, 0u);
   EXPECT_EQ(m.value(x), 0x11);
 }
 
@@ -560,7 +562,7 @@ TEST(MoverWaits, what_was_never_written_is_not_fetched_ahead_and_what_fails_is_n
 TEST(MoverWaits, what_is_fetched_ahead_takes_half_of_the_memory_and_waits_for_its_use) {
   M m({.frames = 4, .prefetches = 1});
   const Handle x = m.cold(0x11, 4);
-  EXPECT_FALSE(m.ask(Want::prefetch, {M::access(x, kRead)}).done());
+  EXPECT_FALSE(m.ask(RequestKind::prefetch, {M::access(x, kRead)}).done());
   m.end_all();
   unsigned there = 0;
   for (std::uint32_t i = 0; i < 4; ++i) {

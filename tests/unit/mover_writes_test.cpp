@@ -18,7 +18,7 @@ std::uint16_t device_of_oldest(const M& m) {
 // Ends writes with an error until the mover starts no more. Returns their number.
 unsigned refuse_writes(M& m) {
   unsigned refused = 0;
-  m.run_hands();
+  m.run_workers();
   for (; !m.port.requests.empty(); ++refused) {
     EXPECT_TRUE(m.port.requests[0].write);
     m.end_io(EIO);
@@ -33,18 +33,18 @@ TEST(MoverWrites, both_the_write_and_its_checksums_must_be_ready) {
     M m;
     const Handle x = m.buffer();
     m.write(x, 0x11);
-    const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
-    ASSERT_EQ(m.hands.waiting(kGrow), 1u);
-    m.hands.run();
+    const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
+    ASSERT_EQ(m.workers.waiting(kGrow), 1u);
+    m.workers.run();
     m.settle();
-    ASSERT_EQ(m.hands.waiting(kHash), 1u);
+    ASSERT_EQ(m.workers.waiting(kHash), 1u);
     ASSERT_EQ(m.port.requests.size(), 1u);
-    hash_first ? m.hands.run() : m.port.end();
+    hash_first ? m.workers.run() : m.port.end();
     m.settle();
     EXPECT_FALSE(evict.done());
     EXPECT_TRUE(m.resident(x));
     EXPECT_TRUE(m.extent(x).copy().partial());
-    hash_first ? m.port.end() : m.hands.run();
+    hash_first ? m.port.end() : m.workers.run();
     m.settle();
     EXPECT_EQ(evict.code(), Code::ok);
     EXPECT_FALSE(m.resident(x));
@@ -62,8 +62,8 @@ TEST(MoverWrites, only_the_blocks_that_have_changed_are_written_again) {
     view.data()[page * kSmallestExtent] = std::byte{0x22};
   }
   m.release(view);
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
-  m.run_hands();
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  m.run_workers();
   ASSERT_EQ(m.port.requests.size(), 1u);
   EXPECT_EQ(m.port.requests[0].length, 2 * kSmallestExtent);
   EXPECT_EQ(m.port.requests[0].offset % M::kExtent, kSmallestExtent);
@@ -85,8 +85,8 @@ TEST(MoverWrites, what_is_written_while_it_is_written_down_stays_and_is_written_
   M m;
   const Handle x = m.buffer();
   m.write(x, 0x11);
-  const Call& clean = m.ask(Want::clean, {M::access(x, kRead)});
-  m.run_hands();
+  const Call& clean = m.ask(RequestKind::clean, {M::access(x, kRead)});
+  m.run_workers();
   ASSERT_EQ(m.port.requests.size(), 1u);
   Call& writer = m.acquire(x, kWrite);
   ASSERT_EQ(writer.code(), Code::ok);
@@ -107,11 +107,11 @@ TEST(MoverWrites, clean_keeps_the_frame_and_a_clean_extent_leaves_without_a_writ
   M m;
   const Handle x = m.buffer();
   m.write(x, 0x11);
-  EXPECT_FALSE(m.ask(Want::clean, {M::access(x, kRead)}).done());
+  EXPECT_FALSE(m.ask(RequestKind::clean, {M::access(x, kRead)}).done());
   m.end_all();
   EXPECT_TRUE(m.resident(x));
   EXPECT_FALSE(m.bits(x).dirty());
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
   EXPECT_EQ(evict.code(), Code::ok);
   EXPECT_EQ(m.stats().evicted_clean, M::kExtent);
   EXPECT_EQ(m.value(x), 0x11);
@@ -123,8 +123,8 @@ TEST(MoverWrites, a_write_that_fails_is_made_on_another_device_and_its_slot_is_g
   M m({.disks = 2});
   const Handle x = m.buffer();
   m.write(x, 0x11);
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
-  m.run_hands();
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  m.run_workers();
   const std::uint16_t first = device_of_oldest(m);
   m.end_io(EIO);
   EXPECT_FALSE(evict.done());
@@ -133,7 +133,7 @@ TEST(MoverWrites, a_write_that_fails_is_made_on_another_device_and_its_slot_is_g
   m.end_io();
   EXPECT_EQ(evict.code(), Code::ok);
   EXPECT_EQ(m.stats().io_retries, 1u);
-  EXPECT_EQ(m.block.books().in_use, M::kExtent);
+  EXPECT_EQ(m.block.usage().in_use, M::kExtent);
   EXPECT_EQ(m.value(x), 0x11);
 }
 
@@ -141,14 +141,14 @@ TEST(MoverWrites, after_three_tries_the_error_is_told_and_the_bytes_stay) {
   M m({.disks = 2});
   const Handle x = m.buffer();
   m.write(x, 0x11);
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
   EXPECT_EQ(refuse_writes(m), 3u);
   EXPECT_EQ(evict.code(), Code::io_error);
   ASSERT_NE(evict.request.status.info(), nullptr);
   EXPECT_EQ(evict.request.status.info()->native, EIO);
   EXPECT_TRUE(m.resident(x));
   EXPECT_TRUE(m.bits(x).dirty());
-  EXPECT_EQ(m.block.books().in_use, 0u);
+  EXPECT_EQ(m.block.usage().in_use, 0u);
   EXPECT_EQ(m.stats().io_errors, 1u);
   EXPECT_EQ(m.value(x), 0x11);
 }
@@ -164,7 +164,7 @@ TEST(MoverWrites, after_a_failed_write_nothing_is_written_for_a_while_and_longer
     EXPECT_FALSE(call.done());
     ASSERT_EQ(m.next, m.now + pause * M::kMs);
     m.at(m.next - 1);
-    m.run_hands();
+    m.run_workers();
     EXPECT_TRUE(m.port.requests.empty());
     m.at(m.next);
   }
@@ -182,9 +182,9 @@ TEST(MoverWrites, evict_in_the_pause_after_a_failed_write_has_its_error) {
   M m({.disks = 2});
   const Handle x = m.buffer();
   m.write(x, 0x11);
-  m.ask(Want::evict, {M::access(x, kRead)});
+  m.ask(RequestKind::evict, {M::access(x, kRead)});
   refuse_writes(m);
-  const Call& second = m.ask(Want::evict, {M::access(x, kRead)});
+  const Call& second = m.ask(RequestKind::evict, {M::access(x, kRead)});
   EXPECT_EQ(second.code(), Code::io_error);
   EXPECT_TRUE(m.port.requests.empty());
   m.at(m.now + 10 * M::kMs);
@@ -197,8 +197,8 @@ TEST(MoverWrites, a_device_that_fails_three_times_in_a_row_is_given_up) {
   const Handle x = m.buffer();
   m.write(x, 0x11);
   for (int failures = 0; failures < 2; ++failures) {
-    const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
-    m.run_hands();
+    const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
+    m.run_workers();
     m.end_io(EIO);
     m.end_io(EIO);
     m.end_io();  // A successful write after each two failures.
@@ -206,7 +206,7 @@ TEST(MoverWrites, a_device_that_fails_three_times_in_a_row_is_given_up) {
     EXPECT_EQ(m.stats().degraded_devices, 0u);
     m.write(x, static_cast<unsigned char>(failures + 1));  // Zeros would need no write.
   }
-  const Call& evict = m.ask(Want::evict, {M::access(x, kRead)});
+  const Call& evict = m.ask(RequestKind::evict, {M::access(x, kRead)});
   EXPECT_EQ(refuse_writes(m), 3u);
   EXPECT_EQ(evict.code(), Code::io_error);
   EXPECT_EQ(m.stats().degraded_devices, 1u);
@@ -220,16 +220,16 @@ TEST(MoverWrites, a_device_that_was_given_up_is_tried_again_later) {
   M m({.disks = 1});
   const Handle x = m.buffer();
   m.write(x, 0x11);
-  const auto evict = [&] { return m.ask(Want::evict, {M::access(x, kRead)}).code(); };
-  m.ask(Want::evict, {M::access(x, kRead)});
+  const auto evict = [&] { return m.ask(RequestKind::evict, {M::access(x, kRead)}).code(); };
+  m.ask(RequestKind::evict, {M::access(x, kRead)});
   ASSERT_EQ(refuse_writes(m), 3u);
   ASSERT_EQ(m.stats().degraded_devices, 1u);
   m.at(m.now + kFirst - 2000 * M::kMs);
   EXPECT_EQ(evict(), Code::io_error) << "at once";
   EXPECT_TRUE(m.port.requests.empty());
   m.at(m.now + 2100 * M::kMs);  // The pause after that refusal has ended too.
-  const Call& again = m.ask(Want::evict, {M::access(x, kRead)});
-  m.run_hands();
+  const Call& again = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  m.run_workers();
   ASSERT_EQ(m.port.requests.size(), 1u);
   EXPECT_EQ(m.stats().degraded_devices, 0u);
   m.end_io(EIO);
@@ -243,7 +243,7 @@ TEST(MoverWrites, a_device_that_was_given_up_is_tried_again_later) {
   EXPECT_EQ(m.stats().degraded_devices, 0u);
   // After three more failures it is given up again, for the initial time.
   m.write(x, 0x22);
-  m.ask(Want::evict, {M::access(x, kRead)});
+  m.ask(RequestKind::evict, {M::access(x, kRead)});
   EXPECT_EQ(refuse_writes(m), 3u);
   EXPECT_EQ(m.stats().degraded_devices, 1u);
   m.at(m.now + kFirst + M::kMs);
@@ -256,7 +256,7 @@ TEST(MoverWrites, what_was_under_way_when_a_device_was_given_up_makes_the_wait_n
   M m({.frames = 8, .disks = 1});
   const Handle x = m.buffer(8);
   m.write(x, 0x11);
-  m.ask(Want::evict, {M::access(x, kRead)});
+  m.ask(RequestKind::evict, {M::access(x, kRead)});
   refuse_writes(m);
   ASSERT_EQ(m.stats().degraded_devices, 1u);
   m.at(m.now + 31'000 * M::kMs);
@@ -271,9 +271,9 @@ TEST(MoverWrites, those_who_wait_for_the_slots_to_grow_wait_for_one_growth) {
   const Handle x = m.buffer(), y = m.buffer();
   m.write(x, 0x11);
   m.write(y, 0x22);
-  const Call& both = m.ask(Want::evict, {M::access(x, kRead), M::access(y, kRead)});
-  EXPECT_EQ(m.hands.jobs.size(), 1u);
-  EXPECT_EQ(m.hands.waiting(kGrow), 1u);
+  const Call& both = m.ask(RequestKind::evict, {M::access(x, kRead), M::access(y, kRead)});
+  EXPECT_EQ(m.workers.jobs.size(), 1u);
+  EXPECT_EQ(m.workers.waiting(kGrow), 1u);
   m.end_all();
   EXPECT_EQ(both.code(), Code::ok);
   EXPECT_EQ(m.port.growths, 1u);
@@ -287,9 +287,9 @@ TEST(MoverWrites, growth_that_is_refused_is_told_to_all_who_wait_for_it) {
   m.write(x, 0x11);
   m.write(y, 0x22);
   m.port.refuses_growth = ENOSPC;
-  const Call& first = m.ask(Want::evict, {M::access(x, kRead)});
-  const Call& second = m.ask(Want::evict, {M::access(y, kRead)});
-  m.run_hands();
+  const Call& first = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  const Call& second = m.ask(RequestKind::evict, {M::access(y, kRead)});
+  m.run_workers();
   for (const Call* call : {&first, &second}) {
     EXPECT_EQ(call->code(), Code::no_capacity);
     EXPECT_SAYS(call->request.status, "disk0 is full");
@@ -309,11 +309,11 @@ TEST(MoverWrites, a_slot_that_is_given_up_serves_who_was_refused_one_at_once) {
   m.end_all();
   ASSERT_EQ(pinned.code(), Code::ok);
   const Call& waits = m.acquire(m.buffer(), kWrite);
-  m.run_hands();
+  m.run_workers();
   EXPECT_FALSE(waits.done());
   EXPECT_TRUE(m.port.requests.empty());
   EXPECT_EQ(m.free(cold).code(), Code::ok);
-  m.run_hands();
+  m.run_workers();
   ASSERT_EQ(m.port.requests.size(), 1u);
   m.end_io();
   EXPECT_EQ(waits.code(), Code::ok);
@@ -324,8 +324,8 @@ TEST(MoverWrites, a_larger_budget_of_the_block_tier_is_used_at_once) {
   const Handle x = m.buffer();
   m.write(x, 0x11);
   EXPECT_EQ(m.set_budget(0, {Kind::block, 0}).code(), Code::ok);
-  const Call& refused = m.ask(Want::evict, {M::access(x, kRead)});
-  m.run_hands();
+  const Call& refused = m.ask(RequestKind::evict, {M::access(x, kRead)});
+  m.run_workers();
   EXPECT_EQ(refused.code(), Code::no_capacity);
   EXPECT_EQ(m.set_budget(M::kExtent, {Kind::block, 0}).code(), Code::ok);
   m.evict(x);
@@ -344,16 +344,16 @@ TEST(MoverWrites, no_more_is_written_than_the_devices_endurance_allows) {
   M m({.frames = 3, .a_day = 1});
   const Handle x = m.cold(0x11), y = m.buffer();
   m.write(y, 0x22);
-  const Call& refused = m.ask(Want::evict, {M::access(y, kRead)});
+  const Call& refused = m.ask(RequestKind::evict, {M::access(y, kRead)});
   EXPECT_EQ(refused.code(), Code::no_capacity);
   EXPECT_SAYS(refused.request.status, "raise endurance");
   m.now += kDay / 2;
-  EXPECT_EQ(m.ask(Want::evict, {M::access(y, kRead)}).code(), Code::no_capacity);
+  EXPECT_EQ(m.ask(RequestKind::evict, {M::access(y, kRead)}).code(), Code::no_capacity);
   m.now += kDay / 2 + M::kMs;
   m.evict(y);
   m.write(y, 0x44);
   m.now += kDay / 10 * 6;
-  EXPECT_EQ(m.ask(Want::evict, {M::access(y, kRead)}).code(), Code::no_capacity);
+  EXPECT_EQ(m.ask(RequestKind::evict, {M::access(y, kRead)}).code(), Code::no_capacity);
   m.now += kDay + M::kMs;
   m.write(x, 0x11);
   m.evict(x);  // Nothing has changed, so the reserved budget is returned.
@@ -375,11 +375,11 @@ TEST(MoverWrites, nor_of_what_leaves_its_window) {
   }
   Call& view = m.acquire(all[0], kRead);
   ASSERT_EQ(view.code(), Code::ok);
-  EXPECT_EQ(m.ask(Want::evict, {M::access(all[0], kRead)}).code(), Code::busy);
+  EXPECT_EQ(m.ask(RequestKind::evict, {M::access(all[0], kRead)}).code(), Code::busy);
   m.release(view);
   m.evict(all[0]);
   m.evict(all[1]);
-  const Call& refused = m.ask(Want::evict, {M::access(all[2], kRead)});
+  const Call& refused = m.ask(RequestKind::evict, {M::access(all[2], kRead)});
   m.end_all();
   EXPECT_EQ(refused.code(), Code::no_capacity);
   EXPECT_SAYS(refused.request.status, "raise endurance");
@@ -418,8 +418,8 @@ TEST(MoverWrites, receipts_say_what_moved_where_why_and_when) {
   const Handle x = m.buffer();
   m.write(x, 0x11);
   const std::int64_t began = m.now;
-  m.ask(Want::evict, {M::access(x, kRead)});
-  m.run_hands();
+  m.ask(RequestKind::evict, {M::access(x, kRead)});
+  m.run_workers();
   m.now += 3 * M::kMs;
   m.end_io(EIO);
   m.now += M::kMs;
@@ -525,12 +525,12 @@ TEST(MoverWrites, what_a_child_of_fork_reads_is_not_written_until_it_has_ended) 
   m.write(x, 0x22);
   m.evict(x);
   EXPECT_FALSE(m.extent(x).copy().slot == before);
-  EXPECT_EQ(m.block.books().in_use, 2 * M::kExtent);
+  EXPECT_EQ(m.block.usage().in_use, 2 * M::kExtent);
   EXPECT_TRUE(m.mover.waits_for_child());
   EXPECT_EQ(m.value(x), 0x22);
   m.mover.child_ended(child);
   m.step();
-  EXPECT_EQ(m.block.books().in_use, M::kExtent);
+  EXPECT_EQ(m.block.usage().in_use, M::kExtent);
   EXPECT_FALSE(m.mover.waits_for_child());
 }
 
@@ -539,7 +539,7 @@ TEST(MoverWrites, while_it_rests_for_a_fork_nothing_begins_and_afterwards_all_go
   const Handle x = m.cold(0x11), y = m.buffer();
   const Call& reader = m.acquire(x, kRead);
   m.mover.rest(true);
-  const Call& writer = m.post(Want::acquire, {M::access(y, kWrite)});
+  const Call& writer = m.post(RequestKind::acquire, {M::access(y, kWrite)});
   m.settle();
   EXPECT_FALSE(m.mover.rested());
   m.end_all();

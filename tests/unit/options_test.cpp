@@ -215,7 +215,7 @@ TEST(Options, reach_the_field_of_their_name) {
   apply("huge_pages", "off");
   apply("userfault", "off");
   apply("checksum", "off");
-  apply("hands", "3");
+  apply("workers", "3");
   apply("ahead", "20 %");
   apply("busy_poll", "0");
   apply("endurance", "3T");
@@ -236,7 +236,7 @@ TEST(Options, reach_the_field_of_their_name) {
   expected.huge_pages = HugePages::off;
   expected.userfault = UserfaultUse::off;
   expected.checksum = false;
-  expected.hands = 3;
+  expected.workers = 3;
   expected.ahead = 20;
   expected.busy_poll = 0;
   expected.endurance = std::uint64_t{3} << 40;

@@ -27,7 +27,7 @@ class NotingTier final : public SlotTier {
     return SlotId{++allocated};
   }
   void free(SlotId slot) override { freed.push_back(slot.value); }
-  SlotBooks books() const override { return {}; }
+  SlotUsage usage() const override { return {}; }
   void set_budget(std::uint64_t bytes) override { budget = bytes; }
   Status grow(std::uint64_t) override { return {}; }
   unsigned depth() const override { return 8; }
@@ -56,35 +56,35 @@ class NotingTier final : public SlotTier {
 struct SlotLedgerTest : ::testing::Test {
   using Freed = std::vector<std::uint64_t>;
   NotingTier tier;
-  HeldHands hands;
+  HeldWorkers workers;
 };
 
 TEST_F(SlotLedgerTest, one_job_grows_the_tier_for_all_transfers_that_wait) {
-  SlotLedger ledger(&tier, hands, {});
+  SlotLedger ledger(&tier, workers, {});
   ledger.grow(3, kPage);
   ledger.grow(5, 2 * kPage);
-  ASSERT_EQ(hands.jobs.size(), 1u);
-  EXPECT_EQ(hands.jobs[0]->steps, kGrow);
-  EXPECT_EQ(hands.jobs[0]->bytes, kPage);
+  ASSERT_EQ(workers.jobs.size(), 1u);
+  EXPECT_EQ(workers.jobs[0]->steps, kGrow);
+  EXPECT_EQ(workers.jobs[0]->bytes, kPage);
   EXPECT_EQ(ledger.jobs(), 1u);
   EXPECT_FALSE(ledger.job_done(Job{})) << "another job";
-  EXPECT_TRUE(ledger.job_done(*hands.jobs[0]));
+  EXPECT_TRUE(ledger.job_done(*workers.jobs[0]));
   EXPECT_EQ(ledger.jobs(), 0u);
   EXPECT_NE(ledger.check(), "") << "they wait without a job";
   EXPECT_EQ(ledger.take_grown(), (Deque<std::uint32_t>{3, 5}));
   EXPECT_EQ(ledger.check(), "");
   ledger.grow(7, kPage);
-  EXPECT_EQ(hands.jobs.size(), 2u);
+  EXPECT_EQ(workers.jobs.size(), 2u);
 }
 
 TEST_F(SlotLedgerTest, without_a_limit_of_wear_every_write_may_begin) {
-  SlotLedger ledger(&tier, hands, {});
+  SlotLedger ledger(&tier, workers, {});
   EXPECT_TRUE(ledger.may_wear(std::uint64_t{1} << 60, 0));
   EXPECT_EQ(ledger.next(0), kNever);
 }
 
 TEST_F(SlotLedgerTest, the_endurance_of_a_day_is_spent_at_once_and_comes_back_evenly) {
-  SlotLedger ledger(&tier, hands, {.endurance_bytes_per_day = 4 * kPage});
+  SlotLedger ledger(&tier, workers, {.endurance_bytes_per_day = 4 * kPage});
   EXPECT_TRUE(ledger.may_wear(3 * kPage, 0));
   EXPECT_FALSE(ledger.may_wear(2 * kPage, 0));
   EXPECT_EQ(ledger.last_error().code, Code::no_capacity);
@@ -100,7 +100,7 @@ TEST_F(SlotLedgerTest, the_endurance_of_a_day_is_spent_at_once_and_comes_back_ev
 }
 
 TEST_F(SlotLedgerTest, three_failed_writes_in_a_row_degrade_a_device) {
-  SlotLedger ledger(&tier, hands, {.degraded_ns = kSecond});
+  SlotLedger ledger(&tier, workers, {.degraded_ns = kSecond});
   ledger.write_failed(2, "refused", 0);
   ledger.write_failed(2, "refused", 0);
   ledger.write_worked({2});
@@ -115,7 +115,7 @@ TEST_F(SlotLedgerTest, three_failed_writes_in_a_row_degrade_a_device) {
 
 TEST_F(SlotLedgerTest,
        a_degraded_device_is_tried_again_after_its_backoff_and_one_failure_is_enough) {
-  SlotLedger ledger(&tier, hands, {.degraded_ns = kSecond});
+  SlotLedger ledger(&tier, workers, {.degraded_ns = kSecond});
   for (int i = 0; i < 3; ++i) {
     ledger.write_failed(2, "refused", 0);
   }
@@ -132,7 +132,7 @@ TEST_F(SlotLedgerTest,
 }
 
 TEST_F(SlotLedgerTest, a_pause_for_want_of_slots_lets_extents_with_slots_be_written) {
-  SlotLedger ledger(&tier, hands, {});
+  SlotLedger ledger(&tier, workers, {});
   EXPECT_TRUE(ledger.can_write(0, false));
   ledger.pause(0, false);
   EXPECT_FALSE(ledger.can_write(0, true));
@@ -148,7 +148,7 @@ TEST_F(SlotLedgerTest, a_pause_for_want_of_slots_lets_extents_with_slots_be_writ
 }
 
 TEST_F(SlotLedgerTest, an_error_is_kept_while_writes_are_paused) {
-  SlotLedger ledger(&tier, hands, {});
+  SlotLedger ledger(&tier, workers, {});
   ledger.note_error(error_info(Code::io_error, "refused"));
   ledger.pause(0, false);
   ledger.forget_error(0);
@@ -159,7 +159,7 @@ TEST_F(SlotLedgerTest, an_error_is_kept_while_writes_are_paused) {
 }
 
 TEST_F(SlotLedgerTest, a_new_budget_ends_the_pause) {
-  SlotLedger ledger(&tier, hands, {});
+  SlotLedger ledger(&tier, workers, {});
   ledger.note_error(error_info(Code::no_capacity, "full"));
   ledger.pause(0, true);
   ledger.set_budget(kPage);
@@ -169,7 +169,7 @@ TEST_F(SlotLedgerTest, a_new_budget_ends_the_pause) {
 }
 
 TEST_F(SlotLedgerTest, a_slot_that_a_child_reads_is_freed_when_the_child_ends) {
-  SlotLedger ledger(&tier, hands, {});
+  SlotLedger ledger(&tier, workers, {});
   const std::uint32_t stamp = ledger.stamp();
   const std::uint32_t child = ledger.parent_of_child();
   EXPECT_TRUE(ledger.is_shared(stamp));
@@ -182,7 +182,7 @@ TEST_F(SlotLedgerTest, a_slot_that_a_child_reads_is_freed_when_the_child_ends) {
 }
 
 TEST_F(SlotLedgerTest, a_tier_is_full_if_no_slot_can_be_had) {
-  SlotLedger ledger(&tier, hands, {});
+  SlotLedger ledger(&tier, workers, {});
   EXPECT_FALSE(ledger.is_full(kPage, 0));
   EXPECT_EQ(tier.freed.size(), 1u) << "the slot was for the question only";
   tier.code = Code::busy;
@@ -192,7 +192,7 @@ TEST_F(SlotLedgerTest, a_tier_is_full_if_no_slot_can_be_had) {
 }
 
 TEST_F(SlotLedgerTest, all_extents_are_looked_at_before_the_search_for_slots_pauses) {
-  SlotLedger ledger(&tier, hands, {});
+  SlotLedger ledger(&tier, workers, {});
   EXPECT_EQ(ledger.next_to_give_way(3), 1u);
   EXPECT_EQ(ledger.next_to_give_way(3), 2u);
   EXPECT_EQ(ledger.next_to_give_way(3), 0u);
@@ -203,7 +203,7 @@ TEST_F(SlotLedgerTest, all_extents_are_looked_at_before_the_search_for_slots_pau
 }
 
 TEST_F(SlotLedgerTest, the_direct_path_is_left_alone_after_a_failure) {
-  SlotLedger ledger(&tier, hands, {});
+  SlotLedger ledger(&tier, workers, {});
   EXPECT_TRUE(ledger.tries_direct(0));
   ledger.direct_failed(0);
   EXPECT_FALSE(ledger.tries_direct(kSecond - 1));

@@ -26,7 +26,7 @@ struct TransferEngineTest : ::testing::Test {
         directory(residency),
         journal(directory, memories, &block, nullptr, 16),
         stock(residency),
-        engine(residency, memories, journal, stock, &block, nullptr, hands, options) {
+        engine(residency, memories, journal, stock, &block, nullptr, workers, options) {
     MemoryLedger& memory = memories.emplace_back();
     memory.tier = &host;
     memory.recency.set_most(residency.extents.capacity());
@@ -56,8 +56,8 @@ struct TransferEngineTest : ::testing::Test {
   void end_all(int error = 0) {
     for (int i = 0; i < 100 && engine.live() != 0; ++i) {
       engine.issue_io();
-      while (!hands.jobs.empty()) {
-        hands.run();
+      while (!workers.jobs.empty()) {
+        workers.run();
       }
       while (!port.requests.empty()) {
         port.end(0, error);
@@ -80,7 +80,7 @@ struct TransferEngineTest : ::testing::Test {
   }
 
   ScriptedDice dice;
-  HeldHands hands;
+  HeldWorkers workers;
   sim::FakeMemory host;
   HeldPort port;
   BlockTier block;
@@ -127,7 +127,7 @@ TEST_F(TransferEngineTest, an_end_that_no_request_waits_for_is_not_reported) {
 
 TEST_F(TransferEngineTest, a_dirty_extent_is_written_before_its_frame_goes) {
   const ExtentRef ref = dirty_extent();
-  const std::uint64_t used = host.books().in_use;
+  const std::uint64_t used = host.usage().in_use;
   EXPECT_TRUE(engine.start_evict(ref, kHost, Priority::room));
   EXPECT_EQ(memories[kHost].freeing, kExtent);
   EXPECT_EQ(engine.freeing()[kHost], kExtent);
@@ -135,7 +135,7 @@ TEST_F(TransferEngineTest, a_dirty_extent_is_written_before_its_frame_goes) {
   EXPECT_EQ(bits(ref).phase(), Phase::none);
   EXPECT_TRUE(extent(ref).copy().owned());
   EXPECT_FALSE(extent(ref).copy().partial());
-  EXPECT_LT(host.books().in_use, used);
+  EXPECT_LT(host.usage().in_use, used);
   EXPECT_EQ(memories[kHost].freeing, 0u);
   promote(ref);
   end_all();
@@ -177,13 +177,13 @@ TEST_F(TransferEngineTest, bytes_that_cannot_be_read_stay_in_their_slot) {
   const ExtentRef ref = dirty_extent();
   EXPECT_TRUE(engine.start_evict(ref, kHost, Priority::room));
   end_all();
-  const std::uint64_t used = host.books().in_use;
+  const std::uint64_t used = host.usage().in_use;
   promote(ref);
   extent(ref).waiters = kWaiter;
   end_all(EIO);
   EXPECT_EQ(bits(ref).phase(), Phase::none);
   EXPECT_TRUE(extent(ref).copy().owned());
-  EXPECT_EQ(host.books().in_use, used);
+  EXPECT_EQ(host.usage().in_use, used);
   const std::span<const Ended> ended = engine.take_ended();
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].failed, Ended::Failed::to_read);
@@ -196,8 +196,8 @@ TEST_F(TransferEngineTest, a_discard_is_staged_until_its_request_publishes_it) {
   const FrameId frame = memories[kHost].take_frame(directory.frame_request(ref, kHost));
   engine.start_promote(ref, kHost, frame, Priority::demand, &request);
   for (int i = 0; i < 10 && engine.transfer_of(ref)->stage != Stage::parked; ++i) {
-    while (!hands.jobs.empty()) {
-      hands.run();
+    while (!workers.jobs.empty()) {
+      workers.run();
     }
     (void)engine.take_completions();
   }
@@ -211,7 +211,7 @@ TEST_F(TransferEngineTest, a_discard_is_staged_until_its_request_publishes_it) {
 }
 
 TEST_F(TransferEngineTest, a_spare_buffer_that_does_not_fit_is_given_up_with_its_frame) {
-  const std::uint64_t used = host.books().in_use;
+  const std::uint64_t used = host.usage().in_use;
   ASSERT_TRUE(stock.begin_order(kExtent, false));
   const ExtentRef ref = *stock.create(kExtent);
   stock.begin(ref);
@@ -220,20 +220,20 @@ TEST_F(TransferEngineTest, a_spare_buffer_that_does_not_fit_is_given_up_with_its
   stock.order_begun(kExtent);
   end_all();
   EXPECT_EQ(bits(ref).phase(), Phase::zero) << "no spare fits: the limit is 0";
-  EXPECT_EQ(host.books().in_use, used);
+  EXPECT_EQ(host.usage().in_use, used);
   EXPECT_EQ(stock.take_given_up().size(), 1u);
 }
 
 TEST_F(TransferEngineTest, a_discard_with_a_request_that_ends_is_undone) {
   const ExtentRef ref = new_extent();
-  const std::uint64_t used = host.books().in_use;
+  const std::uint64_t used = host.usage().in_use;
   Request request;
   const FrameId frame = memories[kHost].take_frame(directory.frame_request(ref, kHost));
   engine.start_promote(ref, kHost, frame, Priority::demand, &request);
   engine.unpark(request, ref);
   end_all();
   EXPECT_EQ(bits(ref).phase(), Phase::zero);
-  EXPECT_EQ(host.books().in_use, used);
+  EXPECT_EQ(host.usage().in_use, used);
 }
 
 }  // namespace

@@ -193,10 +193,10 @@ TEST_F(TrappedTouch, that_is_refused_is_a_bus_error) {
   }
 }
 
-// Pages are created in the slots of a nursery. There are more hands than slots, so each hand waits
-// for a slot that another returns.
-TEST(NurseryTest, more_hands_than_slots_take_turns) {
-  constexpr unsigned kHands = 64;
+// Pages are created in the slots of a nursery. There are more workers than slots, so each worker
+// waits for a slot that another returns.
+TEST(NurseryTest, more_workers_than_slots_take_turns) {
+  constexpr unsigned kWorkers = 64;
   constexpr unsigned kTurns = 12;
   constexpr std::uint64_t kHome = 256 * kKiB;
   const Userfault userfault = Userfault::open();
@@ -205,15 +205,15 @@ TEST(NurseryTest, more_hands_than_slots_take_turns) {
   }
   auto nursery = Nursery::create(userfault, false);
   ASSERT_TRUE(nursery.ok()) << nursery.message();
-  auto homes = host::reserve({.bytes = kHands * kHome});
+  auto homes = host::reserve({.bytes = kWorkers * kHome});
   ASSERT_TRUE(homes.ok());
   ASSERT_EQ(userfault.register_missing(homes->data(), homes->bytes()), 0);
   std::atomic<unsigned> ready{0}, ended{0}, failed{0};
-  std::vector<std::thread> hands;
-  for (unsigned i = 0; i < kHands; ++i) {
-    hands.emplace_back([&, i] {
+  std::vector<std::thread> workers;
+  for (unsigned i = 0; i < kWorkers; ++i) {
+    workers.emplace_back([&, i] {
       ++ready;
-      while (ready != kHands) {
+      while (ready != kWorkers) {
         std::this_thread::yield();
       }
       for (unsigned turn = 0; turn < kTurns; ++turn) {
@@ -224,12 +224,12 @@ TEST(NurseryTest, more_hands_than_slots_take_turns) {
       ++ended;
     });
   }
-  EXPECT_TRUE(comes_true([&] { return ended == kHands; })) << ended << " of the hands ended";
-  if (ended != kHands) {
+  EXPECT_TRUE(comes_true([&] { return ended == kWorkers; })) << ended << " of the workers ended";
+  if (ended != kWorkers) {
     std::abort();  // Threads that have not ended cannot be joined.
   }
-  for (std::thread& hand : hands) {
-    hand.join();
+  for (std::thread& worker : workers) {
+    worker.join();
   }
   EXPECT_EQ(failed, 0U);
 }

@@ -69,14 +69,14 @@ class WatchedParts : public ::testing::Test {
 };
 
 TEST_F(WatchedParts, those_that_were_only_read_leave_without_a_home_or_a_trim) {
-  const std::uint64_t before = space->memory().books().in_use;
+  const std::uint64_t before = space->memory().usage().in_use;
   const FrameId frame = bring(0b1000110);
   ASSERT_TRUE(space->may_be_unchanged(frame));
   EXPECT_TRUE(same(1) && same(2) && same(6));
   EXPECT_TRUE(drop(frame));
   EXPECT_TRUE(empty(at, kExtent));
   space->memory().return_frame(frame);
-  EXPECT_EQ(space->memory().books().in_use, before) << "nothing waits for a trim";
+  EXPECT_EQ(space->memory().usage().in_use, before) << "nothing waits for a trim";
   EXPECT_EQ(space->counters().unchanged_out, 1u);
   EXPECT_TRUE(space->memory().test_consistent());
 }
@@ -100,8 +100,8 @@ TEST_F(WatchedParts, a_write_waits_until_it_is_allowed_and_stays) {
   EXPECT_FALSE(drop(frame));
   EXPECT_FALSE(space->may_be_unchanged(frame)) << "it is not checked again";
   ASSERT_TRUE(space->withdraw(frame, at).ok());
-  EXPECT_EQ(space->landing(frame, at)[kPageBytes + 5], std::byte{99});
-  EXPECT_EQ(space->landing(frame, at)[7], std::byte{98});
+  EXPECT_EQ(space->bytes_at(frame, at)[kPageBytes + 5], std::byte{99});
+  EXPECT_EQ(space->bytes_at(frame, at)[7], std::byte{98});
   EXPECT_EQ(space->counters().watched_writes, 1u);
 }
 
@@ -150,7 +150,7 @@ TEST_F(WatchedParts, a_page_that_the_program_emptied_is_not_unchanged) {
   EXPECT_FALSE(drop(frame));
   EXPECT_TRUE(same(1));
   ASSERT_TRUE(space->withdraw(frame, at).ok());
-  EXPECT_EQ(space->landing(frame, at)[0], std::byte{0});
+  EXPECT_EQ(space->bytes_at(frame, at)[0], std::byte{0});
 }
 
 TEST_F(WatchedParts, each_of_many_is_judged_by_itself) {
@@ -222,7 +222,7 @@ TEST_F(WatchedParts, what_the_kernel_does_not_take_stays) {
   ASSERT_TRUE(space->unmap(frame, at).ok());
 }
 
-// Watching requires the scan of page tables.
+// WriteTracking requires the scan of page tables.
 TEST_F(WatchedParts, a_kernel_that_does_not_protect_is_told_of) {
   EXPECT_TRUE(in_child([&] {
     std::vector<sock_filter> filter = {
@@ -285,7 +285,7 @@ TEST_F(WatchedParts, running_writers_lose_no_write) {
       ++dropped;
     } else {
       ASSERT_TRUE(space->withdraw(frame, at).ok());
-      std::memcpy(slot.data(), space->landing(frame, at), kPages * kPageBytes);
+      std::memcpy(slot.data(), space->bytes_at(frame, at), kPages * kPageBytes);
     }
     space->memory().return_frame(frame);
     (void)space->memory().begin_trim(1);

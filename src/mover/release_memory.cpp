@@ -8,7 +8,7 @@
 namespace tiermem {
 
 // For a request: the copy goes where a victim's copy goes, and the request waits for its pins.
-Desk::Arm Desk::arm_retreat(Request& request, Need& need) {
+Desk::Arm Desk::arm_release_memory(Request& request, Need& need) {
   const Journal::ReasonScope leaving(journal_, Reason::asked);
   const Extent& extent = directory_.at(need.ref);
   if (extent.transfer != 0) {
@@ -69,7 +69,7 @@ void Desk::serve_giving_back() {
       const std::uint64_t left = request.bytes_left[at];
       std::uint64_t& given = request.bytes_given[at];
       if (given < left && !memory.trimming) {
-        memory.begin_trim(left - given, hands_);
+        memory.begin_trim(left - given, workers_);
         if (memory.trimming) {
           given += memory.trim.bytes;
         } else if (request.state == Request::State::giving) {

@@ -15,7 +15,7 @@
 
 namespace tiermem {
 
-class Watching {
+class WriteTracking {
  public:
   /// The history of an extent: how often in a row it left unchanged. All-zero: new.
   using Memory = std::uint8_t;

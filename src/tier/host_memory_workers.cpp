@@ -1,6 +1,6 @@
-// The work of hands on the pages of a host memory: populate frames, clear them, page-lock them. A
-// frame belongs to one hand at a time. A mutex guards the population of a slab chunk, because its
-// frames may be with several hands.
+// The work of workers on the pages of a host memory: populate frames, clear them, page-lock them. A
+// frame belongs to one worker at a time. A mutex guards the population of a slab chunk, because its
+// frames may be with several workers.
 #include <cassert>
 
 #include "base/log.hpp"

@@ -1,4 +1,4 @@
-// Hand over: extents of one buffer become extents of another. If they are in their slots only, no
+// Worker over: extents of one buffer become extents of another. If they are in their slots only, no
 // byte is read or written. The stepping thread only; never waits.
 #include <utility>
 
@@ -24,22 +24,22 @@ bool Queries::at_rest_below(ExtentRef ref) const {
 
 // The i-th extent of the first span becomes the i-th of the second, which was never written, and is
 // never written itself afterwards. Those that cannot now are left to the caller.
-void Queries::hand_over(const Request& request, bool resting) const {
+void Queries::move_slots(const Request& request, bool resting) const {
   const Span& from = request.spans[0];
   const Span& to = request.spans[1];
   const bool zeros = !from.record->adopted() && !to.record->adopted();
   for (std::uint32_t i = 0; i < from.count; ++i) {
     if (zeros && !directory_.begun(from.first + i) && !directory_.begun(to.first + i)) {
-      request.handed[i] = !resting ? 1 : 0;
+      request.moved[i] = !resting ? 1 : 0;
       continue;
     }
     directory_.begin(from, from.first + i);
     directory_.begin(to, to.first + i);
-    request.handed[i] = !resting && hand_over(from.first + i, to.first + i) ? 1 : 0;
+    request.moved[i] = !resting && move_slots(from.first + i, to.first + i) ? 1 : 0;
   }
 }
 
-bool Queries::hand_over(ExtentRef from, ExtentRef to) const {
+bool Queries::move_slots(ExtentRef from, ExtentRef to) const {
   Extent& source = directory_.at(from);
   Extent& target = directory_.at(to);
   ExtentWord& source_word = directory_.word(kHost, from);
@@ -54,8 +54,8 @@ bool Queries::hand_over(ExtentRef from, ExtentRef to) const {
   if (source.copy().partial()) {
     return false;
   }
-  (void)source_word.book();
-  (void)target_word.book();
+  (void)source_word.note_known_elsewhere();
+  (void)target_word.note_known_elsewhere();
   directory_.move_slot(from, to);
   target.zeros = std::exchange(source.zeros, PageMask{0});
   target.part_size = source.part_size;

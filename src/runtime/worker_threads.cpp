@@ -1,5 +1,5 @@
 // The worker pool.
-#include "runtime/workers.hpp"
+#include "runtime/worker_threads.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -18,26 +18,27 @@ bool starts_copy(const Job& job) {
 
 }  // namespace
 
-Workers::Workers(unsigned hands, unsigned fillers, std::function<void()> wake)
+WorkerThreads::WorkerThreads(unsigned workers, unsigned populate_workers,
+                             std::function<void()> wake)
     : wake_(std::move(wake)),
-      hands_{.only_fills = false, .wanted = hands, .available = {}},
-      fillers_{.only_fills = true, .wanted = fillers, .available = {}} {
+      workers_{.only_fills = false, .wanted = workers, .available = {}},
+      populate_workers_{.only_fills = true, .wanted = populate_workers, .available = {}} {
   start();
 }
 
-bool Workers::start() {
-  threads_.reserve(hands_.wanted + fillers_.wanted);
-  start(hands_);
+bool WorkerThreads::start() {
+  threads_.reserve(workers_.wanted + populate_workers_.wanted);
+  start(workers_);
   if (works()) {
-    start(fillers_);
+    start(populate_workers_);
   }
   return works();
 }
 
-void Workers::start(Crew& crew) {
+void WorkerThreads::start(Crew& crew) {
   for (crew.born = 0; crew.born < crew.wanted; ++crew.born) {
     try {
-      threads_.push_back(own_thread(crew.only_fills ? "tiermem-filler" : "tiermem-hand",
+      threads_.push_back(own_thread(crew.only_fills ? "tiermem-filler" : "tiermem-worker",
                                     [this, &crew] { work(crew); }));
     } catch (const std::system_error&) {
       break;
@@ -45,15 +46,15 @@ void Workers::start(Crew& crew) {
   }
 }
 
-Workers::~Workers() {
+WorkerThreads::~WorkerThreads() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
     queue_.clear();
     first_.clear();
   }
-  hands_.available.notify_all();
-  fillers_.available.notify_all();
+  workers_.available.notify_all();
+  populate_workers_.available.notify_all();
   for (std::thread& thread : threads_) {
     thread.join();
   }
@@ -63,33 +64,33 @@ Workers::~Workers() {
 
 // Threads that waited or held the mutex do not exist here: these objects can be neither used nor
 // destroyed.
-bool Workers::follow_fork() {
+bool WorkerThreads::follow_fork() {
   for (std::thread& thread : threads_) {
     new (&thread) std::thread;
   }
   threads_.clear();
   new (&mutex_) std::mutex;
-  for (Crew* crew : {&hands_, &fillers_}) {
+  for (Crew* crew : {&workers_, &populate_workers_}) {
     new (&crew->available) std::condition_variable;
     crew->asleep = 0;
   }
-  // A hand reports its job before it counts it off, and the parent may have forked in between.
+  // A worker reports its job before it counts it off, and the parent may have forked in between.
   new (&none_runs_) std::condition_variable;
   running_ = 0;
   return start();
 }
 
-void Workers::submit(Job* job) {
+void WorkerThreads::submit(Job* job) {
   Crew* notify = nullptr;
   begin_job(*job, this);
   const bool fills = brings_pages(*job);
   {
     std::lock_guard lock(mutex_);
     (starts_copy(*job) ? first_ : queue_).push_back(job);
-    if (fills && fillers_.asleep > 0 && hands_.asleep < queue_.size()) {
-      notify = &fillers_;
-    } else if (hands_.asleep > 0) {
-      notify = &hands_;
+    if (fills && populate_workers_.asleep > 0 && workers_.asleep < queue_.size()) {
+      notify = &populate_workers_;
+    } else if (workers_.asleep > 0) {
+      notify = &workers_;
     }
   }
   if (notify != nullptr) {
@@ -97,7 +98,7 @@ void Workers::submit(Job* job) {
   }
 }
 
-std::size_t Workers::reap(std::span<Done> done) {
+std::size_t WorkerThreads::reap(std::span<Done> done) {
   std::lock_guard lock(mutex_);
   const std::size_t n = std::min(done.size(), done_.size());
   std::copy_n(done_.begin(), n, done.begin());
@@ -107,7 +108,7 @@ std::size_t Workers::reap(std::span<Done> done) {
 
 // Returns the next job for one of these threads, or null. The queues are short: each transfer has
 // at most one job.
-Job* Workers::take_for(const Crew& crew) {
+Job* WorkerThreads::take_for(const Crew& crew) {
   Deque<Job*>& from = crew.only_fills || first_.empty() ? queue_ : first_;
   const auto next = crew.only_fills
                         ? std::find_if(from.begin(), from.end(),
@@ -121,7 +122,7 @@ Job* Workers::take_for(const Crew& crew) {
   return job;
 }
 
-void Workers::work(Crew& crew) {
+void WorkerThreads::work(Crew& crew) {
   std::unique_lock lock(mutex_);
   for (;;) {
     Job* job = nullptr;
@@ -142,7 +143,7 @@ void Workers::work(Crew& crew) {
   }
 }
 
-void Workers::end(Job& job) {
+void WorkerThreads::end(Job& job) {
   {
     std::lock_guard lock(mutex_);
     done_.push_back({&job, 0});
@@ -150,7 +151,7 @@ void Workers::end(Job& job) {
   wake_();
 }
 
-void Workers::copy_begun(Job& job, std::uint64_t ordinal) {
+void WorkerThreads::copy_begun(Job& job, std::uint64_t ordinal) {
   {
     const std::lock_guard lock(mutex_);
     done_.push_back({&job, ordinal});
@@ -163,7 +164,7 @@ void Workers::copy_begun(Job& job, std::uint64_t ordinal) {
 
 // The rest of the job comes before jobs that have not begun. The destructor waits for running_: it
 // is the last that is touched.
-void Workers::copied(Job& job) {
+void WorkerThreads::copied(Job& job) {
   const bool over = !job.status.ok() || job.left == 0;
   if (over) {
     end(job);
@@ -171,7 +172,7 @@ void Workers::copied(Job& job) {
   const std::lock_guard lock(mutex_);
   if (!over) {
     first_.push_front(&job);
-    hands_.available.notify_one();
+    workers_.available.notify_one();
   }
   --running_;
   none_runs_.notify_one();

@@ -1,7 +1,7 @@
-// The hands of a context: a few threads that run jobs for the mover. Beside them are fillers, which
-// only take jobs that bring pages. If the kernel takes long to clear pages, every processor may
-// help. Hashing on two processors that share their memory costs more and finishes no sooner
-// (docs/decisions/fillers.md). All worker threads start and end here.
+// The workers of a context: a few threads that run jobs for the mover. Beside them are populate
+// workers, which only take jobs that bring pages. If the kernel takes long to clear pages, every
+// processor may help. Hashing on two processors that share their memory costs more and finishes no
+// sooner (docs/decisions/populate-workers.md). All worker threads start and end here.
 #pragma once
 
 #include <condition_variable>
@@ -14,15 +14,15 @@
 
 namespace tiermem {
 
-class Workers final : public Hands {
+class WorkerThreads final : public Workers {
  public:
   /// `wake` is called on a worker's thread when a job has ended; it must be cheap and must not
   /// block. If some threads cannot be created, the others do the work.
-  Workers(unsigned hands, unsigned fillers, std::function<void()> wake);
-  /// Whether there is at least one hand.
-  bool works() const { return hands_.born > 0; }
+  WorkerThreads(unsigned workers, unsigned populate_workers, std::function<void()> wake);
+  /// Whether there is at least one worker.
+  bool works() const { return workers_.born > 0; }
   /// Waits for running jobs and their copies; drops jobs that have not begun.
-  ~Workers() override;
+  ~WorkerThreads() override;
 
   /// [child of fork, its only thread] No job is under way. Creates this process's threads; false:
   /// none.
@@ -51,7 +51,7 @@ class Workers final : public Hands {
 
   const std::function<void()> wake_;
   std::mutex mutex_;
-  Crew hands_, fillers_;
+  Crew workers_, populate_workers_;
   /// Jobs that come first: their copy of device memory has ended, or is about to start. A device
   /// must not be idle while many frames are prepared for later copies. Guarded by mutex_.
   Deque<Job*> first_;

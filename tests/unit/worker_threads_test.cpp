@@ -1,6 +1,6 @@
 // The worker pool: each job is reported once, and the pool's end waits for running jobs. A child of
-// fork has hands of its own, whatever its parent's hands were doing.
-#include "runtime/workers.hpp"
+// fork has workers of its own, whatever its parent's workers were doing.
+#include "runtime/worker_threads.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,12 +17,12 @@
 namespace tiermem {
 namespace {
 
-/// A job without a step: a hand takes it and reports its end.
+/// A job without a step: a worker takes it and reports its end.
 class Told {
  public:
   Job job;
   /// Waits until the end is reported.
-  bool by(Workers& workers) {
+  bool by(WorkerThreads& workers) {
     std::vector<Done> done(1);
     for (int tries = 0; tries < 5000 && !told_; ++tries) {
       told_ = workers.reap(done) == 1 && done[0].job == &job;
@@ -35,15 +35,15 @@ class Told {
   bool told_ = false;
 };
 
-// The parent's hand has no job in the child, and the child does not wait for it. If it were still
+// The parent's worker has no job in the child, and the child does not wait for it. If it were still
 // counted, the child's end would wait for ever.
 TEST(WorkersTest, a_fork_between_the_two_steps_of_a_hand_is_no_job_of_the_childs) {
   if (test::kThreadSanitizer) {
-    GTEST_SKIP() << "the thread sanitizer takes the child's first thread for its parent's hand";
+    GTEST_SKIP() << "the thread sanitizer takes the child's first thread for its parent's worker";
   }
   std::binary_semaphore between(0), on(0);
   const pid_t parent = ::getpid();
-  Workers workers(1, 0, [&] {
+  WorkerThreads workers(1, 0, [&] {
     if (::getpid() == parent) {
       between.release();
       on.acquire();
@@ -52,13 +52,13 @@ TEST(WorkersTest, a_fork_between_the_two_steps_of_a_hand_is_no_job_of_the_childs
   ASSERT_TRUE(workers.works());
   Told first;
   workers.submit(&first.job);
-  between.acquire();  // The job is reported, and the hand is not yet counted as idle.
+  between.acquire();  // The job is reported, and the worker is not yet counted as idle.
   EXPECT_TRUE(in_child([&] {
     Told second;
     bool works = workers.follow_fork();
     workers.submit(&second.job);
     works = works && first.by(workers) && second.by(workers);
-    workers.~Workers();
+    workers.~WorkerThreads();
     return works;
   }));
   on.release();
@@ -71,7 +71,7 @@ TEST(WorkersTest, what_runs_at_the_end_is_waited_for) {
   Job job;
   std::thread later;
   {
-    Workers workers(1, 0, [&] {
+    WorkerThreads workers(1, 0, [&] {
       between.release();
       on.acquire();
       ended = true;
@@ -87,16 +87,16 @@ TEST(WorkersTest, what_runs_at_the_end_is_waited_for) {
   later.join();
 }
 
-// A device must not be idle while hands prepare frames for later copies.
+// A device must not be idle while workers prepare frames for later copies.
 TEST(WorkersTest, job_that_starts_a_copy_comes_before_jobs_that_do_not) {
   std::counting_semaphore<> ended(0);
   std::binary_semaphore on(0);
   std::atomic<bool> first_has_ended = false;
-  Workers workers(1, 0, [&] {
+  WorkerThreads workers(1, 0, [&] {
     const bool first = !first_has_ended.exchange(true);
     ended.release();
     if (first) {
-      on.acquire();  // The hand is busy while the other jobs are submitted.
+      on.acquire();  // The worker is busy while the other jobs are submitted.
     }
   });
   test::BareTier tier;
@@ -121,10 +121,10 @@ TEST(WorkersTest, job_that_starts_a_copy_comes_before_jobs_that_do_not) {
   EXPECT_EQ(done[2].job, &prepares);
 }
 
-// Fewer hands than jobs; each job is reported once.
+// Fewer workers than jobs; each job is reported once.
 TEST(WorkersTest, every_job_is_told_of_once) {
   std::counting_semaphore<> news(0);
-  Workers workers(3, 1, [&] { news.release(); });
+  WorkerThreads workers(3, 1, [&] { news.release(); });
   std::vector<Job> jobs(100);
   for (Job& job : jobs) {
     workers.submit(&job);

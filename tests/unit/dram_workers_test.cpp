@@ -1,4 +1,4 @@
-// A host memory under load: by how much the process grows, and several hands at once.
+// A host memory under load: by how much the process grows, and several workers at once.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -66,12 +66,12 @@ TEST(Dram, five_thousand_moves_grow_the_process_by_no_more_than_the_budget) {
         ASSERT_TRUE(space.memory().populate(frame, false, nullptr).ok());
       }
       const std::uint64_t first = extent + 1;
-      std::memcpy(space.landing(frame, at), &first, 8);
+      std::memcpy(space.bytes_at(frame, at), &first, 8);
       Mechanism used{};
       ASSERT_TRUE(space.map(frame, at, used).ok());
       taken[extent] = true;
       inside.emplace_back(frame, extent);
-      ASSERT_LE(space.memory().books().used(), kBudget);
+      ASSERT_LE(space.memory().usage().used(), kBudget);
     }
     const std::uint64_t after = resident_bytes();
     EXPECT_LE(after, before + kBudget + kBudget / 10);
@@ -83,8 +83,9 @@ TEST(Dram, five_thousand_moves_grow_the_process_by_no_more_than_the_budget) {
   }
 }
 
-// Several hands work on different frames at once, while the mover hands out and takes back frames.
-TEST(Dram, hands_work_on_different_frames_at_once) {
+// Several workers work on different frames at once, while the mover hands out and takes back
+// frames.
+TEST(Dram, workers_work_on_different_frames_at_once) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
   for (const Mechanism mechanism :
@@ -101,8 +102,8 @@ TEST(Dram, hands_work_on_different_frames_at_once) {
         std::uint64_t bytes;
         Pool pool;
       };
-      constexpr unsigned kHands = 4;
-      std::vector<std::vector<Work>> work(kHands);
+      constexpr unsigned kWorkers = 4;
+      std::vector<std::vector<Work>> work(kWorkers);
       std::vector<std::pair<std::byte*, std::uint64_t>> windows;
       for (unsigned i = 0; i < 24; ++i) {
         const std::uint64_t bytes = i % 3 == 0 ? 2 * kMiB : 64 * kKiB;
@@ -115,18 +116,18 @@ TEST(Dram, hands_work_on_different_frames_at_once) {
         const FrameId frame =
             space.memory().acquire_frame({pool, bytes, static_cast<std::uint32_t>(round)});
         ASSERT_TRUE(frame.valid());
-        work[i % kHands].push_back({frame, at, bytes, pool});
+        work[i % kWorkers].push_back({frame, at, bytes, pool});
       }
       std::atomic<int> wrong{0};
-      std::vector<std::thread> hands;
-      for (unsigned hand = 0; hand < kHands; ++hand) {
-        hands.emplace_back([&, hand] {
-          std::uint64_t what = hand * 1000;
-          for (const Work& job : work[hand]) {
+      std::vector<std::thread> workers;
+      for (unsigned worker = 0; worker < kWorkers; ++worker) {
+        workers.emplace_back([&, worker] {
+          std::uint64_t what = worker * 1000;
+          for (const Work& job : work[worker]) {
             ++what;
             Mechanism used{};
             wrong += space.memory().populate(job.frame, true, nullptr).ok() ? 0 : 1;
-            std::byte* const landing = space.landing(job.frame, job.at);
+            std::byte* const landing = space.bytes_at(job.frame, job.at);
             fill(landing, job.bytes, what);
             wrong += space.map(job.frame, job.at, used).ok() ? 0 : 1;
             wrong += holds(job.at != nullptr ? job.at : landing, job.bytes, what) ? 0 : 1;
@@ -134,8 +135,8 @@ TEST(Dram, hands_work_on_different_frames_at_once) {
           }
         });
       }
-      for (std::thread& hand : hands) {
-        hand.join();
+      for (std::thread& worker : workers) {
+        worker.join();
       }
       EXPECT_EQ(wrong, 0);
       for (const auto& each : work) {
@@ -146,7 +147,7 @@ TEST(Dram, hands_work_on_different_frames_at_once) {
       for (const auto& [at, bytes] : windows) {
         space.release_window(at, bytes);
       }
-      // One hand trims on the mover's order while the others are idle.
+      // One worker trims on the mover's order while the others are idle.
       space.memory().begin_trim(4 * kMiB);
       std::thread trimmer([&] { space.memory().run_trim(); });
       trimmer.join();

@@ -1,5 +1,5 @@
 // Which extents arrive watched.
-#include "policy/watching.hpp"
+#include "policy/write_tracking.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,49 +10,49 @@ namespace {
 
 constexpr std::uint32_t kFollower = 33;
 
-void leave(Watching& watching, unsigned rounds, unsigned written_of_16) {
-  Watching::Memory any = 0;
+void leave(WriteTracking& watching, unsigned rounds, unsigned written_of_16) {
+  WriteTracking::Memory any = 0;
   for (unsigned i = 0; i < rounds * 64; ++i) {
     watching.left(any, i % 16 < written_of_16);
   }
 }
 
-TEST(Watching, a_new_extent_is_not_watched_and_one_that_left_unwritten_is) {
-  const Watching watching;
-  Watching::Memory extent = 0;
+TEST(WriteTracking, a_new_extent_is_not_watched_and_one_that_left_unwritten_is) {
+  const WriteTracking watching;
+  WriteTracking::Memory extent = 0;
   EXPECT_FALSE(watching.watches(kFollower, extent));
-  Watching::note(extent, false);
+  WriteTracking::note(extent, false);
   EXPECT_TRUE(watching.watches(kFollower, extent));
-  Watching::note(extent, true);
+  WriteTracking::note(extent, true);
   EXPECT_FALSE(watching.watches(kFollower, extent)) << "written";
 }
 
-TEST(Watching, where_nothing_is_written_all_are) {
-  Watching watching;
+TEST(WriteTracking, where_nothing_is_written_all_are) {
+  WriteTracking watching;
   leave(watching, 1, 0);
   EXPECT_TRUE(watching.watches(kFollower, 0));
 }
 
-TEST(Watching, where_much_is_written_only_those_that_were_not_for_long_and_one_of_32) {
-  Watching watching;
+TEST(WriteTracking, where_much_is_written_only_those_that_were_not_for_long_and_one_of_32) {
+  WriteTracking watching;
   leave(watching, 20, 16);
-  EXPECT_FALSE(watching.watches(kFollower, Watching::kMost - 1));
-  EXPECT_TRUE(watching.watches(kFollower, Watching::kMost));
+  EXPECT_FALSE(watching.watches(kFollower, WriteTracking::kMost - 1));
+  EXPECT_TRUE(watching.watches(kFollower, WriteTracking::kMost));
   EXPECT_TRUE(watching.watches(64, 0));
   leave(watching, 20, 0);
   EXPECT_TRUE(watching.watches(kFollower, 0)) << "the program does something else now";
 }
 
-TEST(Watching, a_tenth_changes_nothing) {
-  Watching watching;
+TEST(WriteTracking, a_tenth_changes_nothing) {
+  WriteTracking watching;
   leave(watching, 20, 2);
   EXPECT_FALSE(watching.watches(kFollower, 0));
   EXPECT_TRUE(watching.watches(kFollower, 1));
 }
 
-TEST(Watching, a_few_decide_nothing) {
-  Watching watching;
-  Watching::Memory any = 0;
+TEST(WriteTracking, a_few_decide_nothing) {
+  WriteTracking watching;
+  WriteTracking::Memory any = 0;
   for (unsigned i = 0; i < 63; ++i) {
     watching.left(any, false);
   }
@@ -62,21 +62,21 @@ TEST(Watching, a_few_decide_nothing) {
 /// Runs rounds of 64 extents, of which the given numbers are written. Returns the least number of
 /// times that an extent must then have left unwritten to be watched.
 unsigned least_after(std::initializer_list<unsigned> written_of_64) {
-  Watching watching;
+  WriteTracking watching;
   for (const unsigned written : written_of_64) {
-    Watching::Memory any = 0;
+    WriteTracking::Memory any = 0;
     for (unsigned i = 0; i < 64; ++i) {
       watching.left(any, i < written);
     }
   }
   unsigned least = 0;
-  while (!watching.watches(kFollower, static_cast<Watching::Memory>(least))) {
+  while (!watching.watches(kFollower, static_cast<WriteTracking::Memory>(least))) {
     ++least;
   }
   return least;
 }
 
-TEST(Watching, more_than_a_quarter_written_doubles_and_less_than_a_sixteenth_halves) {
+TEST(WriteTracking, more_than_a_quarter_written_doubles_and_less_than_a_sixteenth_halves) {
   EXPECT_EQ(least_after({}), 1u);
   EXPECT_EQ(least_after({16}), 1u) << "a quarter";
   EXPECT_EQ(least_after({17}), 3u);
@@ -90,9 +90,9 @@ TEST(Watching, more_than_a_quarter_written_doubles_and_less_than_a_sixteenth_hal
   EXPECT_EQ(least_after({3, 17}), 1u) << "from none to one again";
 }
 
-TEST(Watching, a_round_is_64_and_the_next_begins_anew) {
-  Watching watching;
-  Watching::Memory any = 0;
+TEST(WriteTracking, a_round_is_64_and_the_next_begins_anew) {
+  WriteTracking watching;
+  WriteTracking::Memory any = 0;
   for (unsigned i = 0; i < 63; ++i) {
     watching.left(any, true);
   }
@@ -107,9 +107,9 @@ TEST(Watching, a_round_is_64_and_the_next_begins_anew) {
   EXPECT_FALSE(watching.watches(kFollower, 2));
 }
 
-TEST(Watching, a_write_is_remembered_of_its_extent_alone) {
-  Watching watching;
-  Watching::Memory one = 5, other = 5;
+TEST(WriteTracking, a_write_is_remembered_of_its_extent_alone) {
+  WriteTracking watching;
+  WriteTracking::Memory one = 5, other = 5;
   watching.left(one, true);
   watching.left(other, false);
   EXPECT_EQ(one, 0);
@@ -119,12 +119,12 @@ TEST(Watching, a_write_is_remembered_of_its_extent_alone) {
   }
 }
 
-TEST(Watching, counts_no_further_than_it_remembers) {
-  Watching::Memory extent = 0;
+TEST(WriteTracking, counts_no_further_than_it_remembers) {
+  WriteTracking::Memory extent = 0;
   for (unsigned i = 0; i < 1000; ++i) {
-    Watching::note(extent, false);
+    WriteTracking::note(extent, false);
   }
-  EXPECT_EQ(extent, Watching::kMost);
+  EXPECT_EQ(extent, WriteTracking::kMost);
 }
 
 }  // namespace

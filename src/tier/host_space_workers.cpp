@@ -1,5 +1,5 @@
 // How a frame appears in a window of the host's address space, and how it leaves. A frame belongs
-// to one hand at a time.
+// to one worker at a time.
 #include <algorithm>
 #include <bit>
 #include <cassert>
@@ -58,7 +58,7 @@ void HostSpace::open_home(const HostFrame& held, std::byte* at) {
   }
 }
 
-std::byte* HostSpace::landing(FrameId frame, std::byte* at) const {
+std::byte* HostSpace::bytes_at(FrameId frame, std::byte* at) const {
   std::byte* const home = memory_of(frame).home(frame);
   return home != nullptr ? home : at;
 }
