@@ -15,12 +15,12 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kDram = 128 * kMiB;
 constexpr std::uint64_t kPinned = 64 * kMiB;
-constexpr std::uint64_t kWanted = kDram - kPinned + 2 * kMiB;  // More than can be had.
+constexpr std::uint64_t kWanted = kDram - kPinned + 2 * kMiB;  // More than is left.
 constexpr std::uint64_t kBytes = 64 << 10;
 constexpr unsigned kFreed = 500;  // Buffers per sample.
 
-/// A context whose memory is half pinned, with requests that wait for the pins to be released: the
-/// first for more than the other half, and the others behind it.
+/// Half of the context's memory is pinned. The first request wants more than the other half, and
+/// waits until a pin is released. The other requests wait behind it.
 struct Waiting {
   std::unique_ptr<Context> context;
   Buffer pinned, wanted;

@@ -173,7 +173,7 @@ bool RunSeat::join(const char* name, bool as_guest) {
     before_[i] = row->sums[i].load(kRelaxed);
     row->before[i].store(before_[i], kRelaxed);
   }
-  row->kind.store(0);
+  row->want.store(0);
   row->held.store(0);
   row->idle.store(0);
   row->guest.store(as_guest ? 1 : 0);
@@ -221,7 +221,7 @@ std::uint64_t RunSeat::share() const {
 }
 
 void RunSeat::want(std::uint64_t bytes) {
-  if (row_->kind.exchange(bytes) != bytes) {
+  if (row_->want.exchange(bytes) != bytes) {
     rebalance(*page_);
   }
 }
@@ -399,7 +399,7 @@ std::size_t RunHost::processes(std::span<RunProcess> out) const {
     process.pid = pid_of(owner);
     process.live = state_of(owner) == State::live;
     process.share = process.live ? share_of(row.grant.load()) : 0;
-    process.kind = row.kind.load();
+    process.want = row.want.load();
     load_text(row.name, process.name);
     load_text(row.text, process.text);
     for (std::size_t i = 0; i < RunPage::kSums; ++i) {

@@ -47,7 +47,7 @@ Plan make_plan(const RunPage& page) {
   std::size_t live = 0;
   for (std::size_t i = 0; i < kRunRows; ++i) {
     if (counts(page.rows[i])) {
-      wants[live] = page.rows[i].idle.load() != 0 ? 0 : page.rows[i].kind.load();
+      wants[live] = page.rows[i].idle.load() != 0 ? 0 : page.rows[i].want.load();
       rows[live++] = static_cast<std::uint16_t>(i);
     }
   }

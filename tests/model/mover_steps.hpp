@@ -142,9 +142,9 @@ class MoverSteps {
   /// The steps of arm_acquire and Promoter::start, up to `incoming`. Returns false if another user
   /// has claimed the extent.
   bool begin_promote(unsigned space) {
-    const auto book = [&] { turn_.op([&] { (void)world_.words[kHost].note_known_elsewhere(); }); };
+    const auto note = [&] { turn_.op([&] { (void)world_.words[kHost].note_known_elsewhere(); }); };
     if (space != kHost && flaw_ != Flaw::late_booking) {
-      note_known_elsewhere();
+      note();
     }
     const auto host = static_cast<Phase>(
         turn_.op([&] { return static_cast<unsigned>(world_.words[kHost].load().phase()); }));
@@ -154,7 +154,7 @@ class MoverSteps {
     }
     set_phase(space, Phase::incoming);
     if (flaw_ == Flaw::late_booking) {
-      note_known_elsewhere();
+      note();
     }
     return true;
   }

@@ -35,10 +35,11 @@ enum class Flaw {
   take_over_unchecked,    // A write during the copy is not noticed when the source leaves.
   free_looks_first,       // Freeing checks pins before it makes the handle stale.
   no_booking,             // A write to a slot does not prevent the extent from becoming spare.
-  late_booking,           // The mover checks whether an extent is spare, and books it afterwards.
-  spare_even_dirty,       // An extent that was spare at a check leaves without a second check.
-  fork_under_way,         // A fork does not wait for the transfer in progress.
-  home_without_looking,   // `at_home` is set by a load and an or instead of one CAS.
+  late_booking,      // The mover checks whether an extent is spare, and notes afterwards that it is
+                     // known elsewhere.
+  spare_even_dirty,  // An extent that was spare at a check leaves without a second check.
+  fork_under_way,    // A fork does not wait for the transfer in progress.
+  home_without_looking,  // `at_home` is set by a load and an or instead of one CAS.
 };
 
 /// The real word. For each flaw inside the word, a function makes the step wrongly.
@@ -158,8 +159,9 @@ inline std::string show(const World& world) {
     const ExtentBits bits = world.bits(space);
     text += fmt::format("{} {}{}{}{} r{} w{} frame {} | ", space == kHost ? "host" : "device",
                         phase_name(bits.phase()), bits.dirty() ? " dirty" : "",
-                        bits.known_elsewhere() ? " booked" : "", bits.copying() ? " copying" : "",
-                        bits.readers(), bits.writers(), version(world.frame[space]));
+                        bits.known_elsewhere() ? " known elsewhere" : "",
+                        bits.copying() ? " copying" : "", bits.readers(), bits.writers(),
+                        version(world.frame[space]));
   }
   return text + fmt::format("slot {} newest {} generation {}", version(world.slot),
                             version(world.newest), world.generation);

@@ -162,8 +162,7 @@ TEST_F(RunPageTest, a_process_without_proc_joins_no_run_and_says_so) {
   EXPECT_TRUE(in_child([this] {
     RunSeat seat = RunSeat::take(host_.path());
     return hide_proc() && seat.ok() && run::own_identity() == 0 && !seat.join("nameless") &&
-           std::string(seat.reason()).find("/proc is missing") != std::string::npos &&
-           !seat.joined();
+           std::string(seat.reason()).find("/proc is missing") != std::string::npos && !seat.joined();
   }));
   EXPECT_TRUE(in_child([] {
     RunHost none;
@@ -362,7 +361,7 @@ TEST_F(RunPageTest, a_waiter_wakes_when_its_share_changes) {
     }
     ::_exit(42);
   });
-  ASSERT_TRUE(eventually([&] { return process(child).kind == 2000 * kMiB; }));
+  ASSERT_TRUE(eventually([&] { return process(child).want == 2000 * kMiB; }));
   const pid_t other = start([](RunSeat& seat) {
     seat.join("other");
     seat.want(2000 * kMiB);

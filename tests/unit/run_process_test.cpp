@@ -81,7 +81,7 @@ TEST_F(RunProcessTest, process_with_twice_the_memory_has_its_figures) {
   const RunProcess one = processes()[0];
   EXPECT_STREQ(one.name, "preload_tests");
   EXPECT_FALSE(one.live);
-  EXPECT_GE(one.kind, 2 * kTotal - 16 * kMiB) << "smaller changes are not told";
+  EXPECT_GE(one.want, 2 * kTotal - 16 * kMiB) << "smaller changes are not told";
   EXPECT_STREQ(one.text, "");
   const RunCounters& counters = one.counters;
   EXPECT_GE(counters.promoted, kTotal) << "it was read twice, and half of it was not in memory";

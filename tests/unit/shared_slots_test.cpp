@@ -21,7 +21,7 @@ struct SharedSlotsTest : ::testing::Test {
 TEST_F(SharedSlotsTest, without_a_fork_everything_is_free_at_once) {
   EXPECT_FALSE(slots.is_shared(slots.stamp()));
   EXPECT_TRUE(slots.give_up({1}, slots.stamp()));
-  EXPECT_TRUE(slots.parked().empty());
+  EXPECT_TRUE(slots.kept().empty());
 }
 
 TEST_F(SharedSlotsTest, what_a_child_reads_is_kept_until_it_ends) {
@@ -45,7 +45,7 @@ TEST_F(SharedSlotsTest, the_last_child_that_reads_a_slot_decides) {
   EXPECT_FALSE(slots.give_up({3}, middle));  // Only the second child reads it.
   EXPECT_EQ(freed_by_end_of(first), Set({1}));
   EXPECT_EQ(freed_by_end_of(second), Set({2, 3}));
-  EXPECT_TRUE(slots.parked().empty());
+  EXPECT_TRUE(slots.kept().empty());
 }
 
 TEST_F(SharedSlotsTest, a_later_child_may_end_first) {
@@ -66,10 +66,10 @@ TEST_F(SharedSlotsTest, to_a_child_the_parents_slots_are_for_reading) {
   (void)slots.parent_of_child();
   EXPECT_FALSE(slots.give_up({1}, before));
   slots.child_of_parent();
-  EXPECT_TRUE(slots.parked().empty()) << "its parent's business";
+  EXPECT_TRUE(slots.kept().empty()) << "its parent's business";
   EXPECT_TRUE(slots.is_shared(before));
   EXPECT_FALSE(slots.give_up({2}, before)) << "not its own to free";
-  EXPECT_TRUE(slots.parked().empty());
+  EXPECT_TRUE(slots.kept().empty());
   const std::uint32_t own = slots.stamp();
   EXPECT_FALSE(slots.is_shared(own));
   const std::uint32_t grandchild = slots.parent_of_child();

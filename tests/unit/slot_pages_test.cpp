@@ -108,7 +108,7 @@ TEST(SlotPages, random_extents_are_packed_and_spread_to_the_same_bytes) {
       first = first == pages->count ? pages->next(0, true) : first;
       last = first + 1 + static_cast<unsigned>(dice() % (pages->count - first));
     }
-    std::vector<std::byte> bytes_at(bytes, std::byte{0x55});
+    std::vector<std::byte> landing(bytes, std::byte{0x55});
     const std::size_t in_slot = (pages->before(last) - pages->before(first)) * page;
     std::copy_n(slot.begin() + pages->before(first) * page, in_slot,
                 landing.begin() + first * page);
