@@ -22,7 +22,9 @@
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
 #include "cli/tier_rates.hpp"
+#include "cli/topology_tree.hpp"
 #include "os/host_facts.hpp"
+#include "os/topology.hpp"
 #include "runtime/fit.hpp"
 #include "runtime/options.hpp"
 #include "runtime/variables.hpp"
@@ -31,6 +33,7 @@ namespace tiermem::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+constexpr unsigned kTreeWidth = 80;
 constexpr double kMemorySeconds = 0.5;
 constexpr double kDeviceSeconds = 1.8;  // For all devices together.
 
@@ -38,6 +41,7 @@ struct Arguments {
   std::string tiers;
   std::string toml;
   std::string json;
+  std::string root;
   bool no_measure = false;
   bool options = false;
 };
@@ -51,8 +55,10 @@ struct DeviceLine {
   std::string error;
 };
 
-struct Topology {
+/// All that the command shows about this machine.
+struct Report {
   HostFacts host;
+  Topology topology;
   Config config;
   Status fits;  ///< Why a context would be refused.
   MemoryRates memory;
@@ -61,9 +67,10 @@ struct Topology {
   std::vector<Probe> probes;
 };
 
-Result<Topology> gather(const Arguments& arguments) {
-  Topology all;
+Result<Report> gather(const Arguments& arguments) {
+  Report all;
   all.host = probe_host_facts();
+  all.topology = read_topology();
   const Spec named{arguments.tiers, "--tiers"};
   auto config = load_config({&named, 1}, arguments.toml.empty() ? nullptr : arguments.toml.c_str(),
                             process_environment(), all.host);
@@ -150,11 +157,25 @@ void print_host(const HostFacts& host) {
   table.print();
 }
 
+/// Without a terminal, the lines are ASCII.
+void print_topology(const Topology& topology) {
+  print_title("Topology");
+  const unsigned width = stdout_is_terminal() ? std::min(terminal_width(), kTreeWidth) : kTreeWidth;
+  fmt::print("{}",
+             tree_text(topology_tree(topology), stdout_is_terminal() && is_utf8_locale(), width));
+  if (const std::string distances = distances_text(topology); !distances.empty()) {
+    fmt::print("\n{}", distances);
+  }
+  for (const std::string& note : topology_notes(topology)) {
+    print_text("  " + note);
+  }
+}
+
 std::string measured(bool known, const std::string& text) {
   return known ? text : "-";
 }
 
-void print_tiers(const Topology& all) {
+void print_tiers(const Report& all) {
   print_title("Tiers");
   const Config& config = all.config;
   const MemoryRates& memory = all.memory;
@@ -207,7 +228,7 @@ std::string shown(const Tuning& tuning) {
                      human_bytes(tuning.gap));
 }
 
-std::vector<Probe> all_probes(const Topology& all) {
+std::vector<Probe> all_probes(const Report& all) {
   std::vector<Probe> probes = all.probes;
   for (const DeviceLine& line : all.devices) {
     probes.push_back({"tuned " + line.device.path, line.tuning.tuning.has_value(),
@@ -224,7 +245,7 @@ std::vector<Probe> all_probes(const Topology& all) {
   return probes;
 }
 
-void print_probes(const Topology& all) {
+void print_probes(const Report& all) {
   print_title("Probed");
   Table table({{""}, {""}, {""}});
   for (const Probe& probe : all_probes(all)) {
@@ -305,7 +326,7 @@ Json tuning_json(const FoundTuning& found) {
           {"write_bytes_per_s", tuning.write_rate}};
 }
 
-Json tiers_json(const Topology& all) {
+Json tiers_json(const Report& all) {
   Json out = Json::array();
   const bool known = all.memory.copy > 0;
   out.push_back({{"kind", "dram"},
@@ -342,7 +363,7 @@ Json tiers_json(const Topology& all) {
   return out;
 }
 
-Json topology_json(const Topology& all) {
+Json report_json(const Report& all) {
   Json probes = Json::array();
   for (const Probe& probe : all_probes(all)) {
     probes.push_back({{"name", probe.name}, {"on", probe.on}, {"detail", probe.detail}});
@@ -367,6 +388,18 @@ Json options_json() {
   return {{"options", std::move(out)}};
 }
 
+/// Shows the topology of another machine, from a copy of its files.
+int run_root(const Arguments& arguments) {
+  if (::access((arguments.root + "/sys").c_str(), R_OK | X_OK) != 0) {
+    return complain(fail(Code::invalid_argument,
+                         "topo: --root {:.120}: it has no folder sys; name a folder with copies of "
+                         "/sys and /proc",
+                         arguments.root));
+  }
+  print_topology(read_topology({.root = arguments.root}));
+  return kDone;
+}
+
 int run(const Arguments& arguments) {
   if (const Status can = check_json_output("topo: --json", arguments.json); !can.ok()) {
     return complain(can);
@@ -375,18 +408,23 @@ int run(const Arguments& arguments) {
     Status written = arguments.json.empty() ? Status() : write_json(arguments.json, options_json());
     return !written.ok() ? complain(written) : arguments.json == "-" ? kDone : print_options();
   }
+  if (!arguments.root.empty()) {
+    return run_root(arguments);
+  }
   const auto all = gather(arguments);
   if (!all.ok()) {
     return complain(all.status());
   }
   if (!arguments.json.empty()) {
-    Status written = write_json(arguments.json, topology_json(*all));
+    Status written = write_json(arguments.json, report_json(*all));
     if (!written.ok()) {
       return complain(written);
     }
   }
   if (arguments.json != "-") {
     print_host(all->host);
+    fmt::print("\n");
+    print_topology(all->topology);
     fmt::print("\n");
     print_tiers(*all);
     fmt::print("\n");
@@ -408,27 +446,43 @@ void add_topo(CLI::App& program, int& exit) {
   auto arguments = std::make_shared<Arguments>();
   Command* command = add_command(
       program, "topo", "Show the memories of this machine, their speed, and why something is off");
-  command
-      ->add_option("--tiers", arguments->tiers,
-                   "Tiers and options as a spec string, such as \"dram=4G; nvme=/data:100G\".")
-      ->type_name("SPEC")
-      ->default_str("the environment, then what the machine offers");
-  command->add_option("--config", arguments->toml, "A TOML file with tiers and options.")
-      ->type_name(kFile);
+  CLI::Option* const tiers =
+      command
+          ->add_option("--tiers", arguments->tiers,
+                       "Tiers and options as a spec string, such as \"dram=4G; nvme=/data:100G\".")
+          ->type_name("SPEC")
+          ->default_str("the environment, then what the machine offers");
+  CLI::Option* const config =
+      command->add_option("--config", arguments->toml, "A TOML file with tiers and options.")
+          ->type_name(kFile);
   command->add_flag("--no-measure", arguments->no_measure,
                     "Do not measure rates, which takes up to 3 seconds.");
-  command->add_flag("--options", arguments->options,
-                    "Print the table of all options of the library instead.");
+  CLI::Option* const options = command->add_flag(
+      "--options", arguments->options, "Print the table of all options of the library instead.");
+  command
+      ->add_option("--root", arguments->root,
+                   "Show only the topology of another machine, of which DIR has copies of /sys and "
+                   "/proc.")
+      ->type_name(kFolder)
+      ->default_str("this machine")
+      ->excludes(tiers)
+      ->excludes(config)
+      ->excludes(options);
   add_json(*command, arguments->json);
   command->manual.description = {
       "Shows the processors, memory, NUMA nodes and disks of the machine, the tiers that a context "
       "would use with their budgets and measured rates, and the result of each probe with its "
       "reason. The exit status is 3 where a tier that was named cannot be used.",
+      "The topology is a tree. A node without processors, such as CXL memory, is below the "
+      "nearest node with processors, and a drive, GPU or NIC is below its node. Speeds are those "
+      "that the firmware reports; nothing in the tree is measured.",
       "No file is left behind, and no directory is created."};
   command->manual.variables = {"TIERMEM_TIERS", "TIERMEM_CONFIG", "TIERMEM_DIR", "NO_COLOR"};
-  command->manual.examples = {{"tiermem topo --tiers \"dram=4G; nvme=/data:100G\"",
-                               "Show how fast /data is, and whether it can be used."},
-                              {"tiermem topo --options", "List all options with their defaults."}};
+  command->manual.examples = {
+      {"tiermem topo --tiers \"dram=4G; nvme=/data:100G\"",
+       "Show how fast /data is, and whether it can be used."},
+      {"tiermem topo --root machine", "Show the topology in a copy of another machine's files."},
+      {"tiermem topo --options", "List all options with their defaults."}};
   command->manual.see_also = {"numactl(8)", "lsblk(8)"};
   command->callback([arguments, &exit] { exit = run(*arguments); });
 }
