@@ -22,6 +22,7 @@
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
 #include "cli/tier_rates.hpp"
+#include "cli/topology_json.hpp"
 #include "cli/topology_tree.hpp"
 #include "os/host_facts.hpp"
 #include "os/topology.hpp"
@@ -369,6 +370,7 @@ Json report_json(const Report& all) {
     probes.push_back({{"name", probe.name}, {"on", probe.on}, {"detail", probe.detail}});
   }
   return {{"host", host_json(all.host)},
+          {"topology", topology_json(all.topology)},
           {"tiers", tiers_json(all)},
           {"probes", std::move(probes)},
           {"notes", all.config.notes},
@@ -396,7 +398,16 @@ int run_root(const Arguments& arguments) {
                          "/sys and /proc",
                          arguments.root));
   }
-  print_topology(read_topology({.root = arguments.root}));
+  const Topology topology = read_topology({.root = arguments.root});
+  if (!arguments.json.empty()) {
+    const Status written = write_json(arguments.json, {{"topology", topology_json(topology)}});
+    if (!written.ok()) {
+      return complain(written);
+    }
+  }
+  if (arguments.json != "-") {
+    print_topology(topology);
+  }
   return kDone;
 }
 
