@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/shown.hpp"
+#include "cli/svg_text.hpp"
 #include "cli/table.hpp"
 
 namespace tiermem::cli {
@@ -57,14 +57,6 @@ std::string shown(double value, double unit) {
                           : fmt::format("{:.0f}", number);
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : tiermem::shown(text)) {  // XML allows no control characters.
-    out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
-  }
-  return out;
-}
-
 constexpr double kCellWidth = 52, kCellHeight = 24, kLeft = 78, kTop = 46, kGap = 24;
 
 constexpr std::string_view kStyle = R"(
@@ -81,17 +73,17 @@ std::string panel(const HeatMap& map, double unit) {
   std::string out = fmt::format(
       "<text class=\"name\" x=\"0\" y=\"14\">{}</text>\n"
       "<text class=\"small\" x=\"0\" y=\"{}\">{}</text>\n",
-      escaped(map.title), kTop - 8, escaped(map.corner));
+      svg_text(map.title), kTop - 8, svg_text(map.corner));
   for (std::size_t c = 0; c < map.columns.size(); ++c) {
     out += fmt::format("<text class=\"small\" text-anchor=\"middle\" x=\"{}\" y=\"{}\">{}</text>\n",
                        kLeft + (static_cast<double>(c) + 0.5) * kCellWidth, kTop - 8,
-                       escaped(map.columns[c]));
+                       svg_text(map.columns[c]));
   }
   for (std::size_t r = 0; r < map.rows.size(); ++r) {
     const HeatMap::Row& row = map.rows[r];
     const double y = kTop + static_cast<double>(r) * kCellHeight;
     out += fmt::format("<text class=\"small\" text-anchor=\"end\" x=\"{}\" y=\"{}\">{}</text>\n",
-                       kLeft - 6, y + 16, escaped(row.name));
+                       kLeft - 6, y + 16, svg_text(row.name));
     for (std::size_t c = 0; c < row.values.size(); ++c) {
       if (row.values[c] <= 0) {
         continue;
@@ -178,7 +170,7 @@ std::string draw_heat_maps(std::span<const HeatMap> maps, double unit, const std
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
       "height=\"{1}\" role=\"img\">\n<title>{3}</title>\n<style>{2}</style>\n"
       "<text class=\"title\" x=\"{4}\" y=\"24\">{3}</text>\n",
-      kGap + across * panel_width, 40 + down * panel_height, kStyle, escaped(title), kGap);
+      kGap + across * panel_width, 40 + down * panel_height, kStyle, svg_text(title), kGap);
   for (std::size_t i = 0; i < maps.size(); ++i) {
     out += fmt::format("<g transform=\"translate({} {})\">\n{}</g>\n",
                        kGap + static_cast<double>(i % 2) * panel_width,

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "base/shown.hpp"
+#include "cli/svg_text.hpp"
 
 namespace tiermem::cli {
 namespace {
@@ -58,14 +58,6 @@ Look look_of(const std::string& policy) {
 }
 
 /// A trace's name comes from a file name.
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : tiermem::shown(text)) {  // XML allows no control characters.
-    out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
-  }
-  return out;
-}
-
 std::string panel(const MissRatios& table, std::span<const double> shares) {
   double low = 1, high = 0;
   for (const MissRatios::Row& row : table.rows) {
@@ -81,7 +73,7 @@ std::string panel(const MissRatios& table, std::span<const double> shares) {
   };
   const auto y = [&](double miss) { return kTop + kPlotHeight * (high - miss) / (high - low); };
   std::string out = fmt::format("<text class=\"name\" x=\"{}\" y=\"{}\">{}</text>\n", kLeft,
-                                kTop - 14, escaped(table.trace));
+                                kTop - 14, svg_text(table.trace));
   for (const double line : {low, (low + high) / 2, high}) {
     out += fmt::format(
         "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
@@ -100,7 +92,7 @@ std::string panel(const MissRatios& table, std::span<const double> shares) {
     for (std::size_t i = 0; i < row->at.size(); ++i) {
       out += fmt::format("{:.1f},{:.1f} ", x(i), y(row->at[i]));
     }
-    out += fmt::format("\"><title>{}</title></polyline>\n", escaped(row->policy));
+    out += fmt::format("\"><title>{}</title></polyline>\n", svg_text(row->policy));
   }
   return out;
 }
@@ -145,7 +137,7 @@ std::string draw_miss_curves(std::span<const MissRatios> tables, std::span<const
     out += fmt::format(
         "<polyline class=\"{}\" stroke=\"{}\" points=\"{},{} {},{}\"/><text x=\"{}\" "
         "y=\"{}\">{}</text>\n",
-        look.kind, look.colour, x, y - 4, x + 22, y - 4, x + 28, y, escaped(policies[i]));
+        look.kind, look.colour, x, y - 4, x + 22, y - 4, x + 28, y, svg_text(policies[i]));
   }
   return out + "</svg>\n";
 }

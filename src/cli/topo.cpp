@@ -18,11 +18,13 @@
 #include "cli/json_file.hpp"
 #include "cli/mount.hpp"
 #include "cli/option_facts.hpp"
+#include "cli/picture.hpp"
 #include "cli/probes.hpp"
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
 #include "cli/tier_rates.hpp"
 #include "cli/topology_json.hpp"
+#include "cli/topology_picture.hpp"
 #include "cli/topology_tree.hpp"
 #include "os/host_facts.hpp"
 #include "os/topology.hpp"
@@ -42,6 +44,7 @@ struct Arguments {
   std::string tiers;
   std::string toml;
   std::string json;
+  std::string plot;
   std::string root;
   bool no_measure = false;
   bool options = false;
@@ -390,6 +393,19 @@ Json options_json() {
   return {{"options", std::move(out)}};
 }
 
+/// Writes the JSON and the picture, where they were asked for.
+Status write_outputs(const Arguments& arguments, const Json& report, const Topology& topology) {
+  Status written = arguments.json.empty() ? Status() : write_json(arguments.json, report);
+  return !written.ok() || arguments.plot.empty()
+             ? std::move(written)
+             : write_picture(arguments.plot, draw_topology(topology));
+}
+
+/// Whether standard output is free for text.
+bool prints(const Arguments& arguments) {
+  return arguments.json != "-" && arguments.plot != "-";
+}
+
 /// Shows the topology of another machine, from a copy of its files.
 int run_root(const Arguments& arguments) {
   if (::access((arguments.root + "/sys").c_str(), R_OK | X_OK) != 0) {
@@ -399,20 +415,19 @@ int run_root(const Arguments& arguments) {
                          arguments.root));
   }
   const Topology topology = read_topology({.root = arguments.root});
-  if (!arguments.json.empty()) {
-    const Status written = write_json(arguments.json, {{"topology", topology_json(topology)}});
-    if (!written.ok()) {
-      return complain(written);
-    }
+  if (const Status written =
+          write_outputs(arguments, {{"topology", topology_json(topology)}}, topology);
+      !written.ok()) {
+    return complain(written);
   }
-  if (arguments.json != "-") {
+  if (prints(arguments)) {
     print_topology(topology);
   }
   return kDone;
 }
 
 int run(const Arguments& arguments) {
-  if (const Status can = check_json_output("topo: --json", arguments.json); !can.ok()) {
+  if (const Status can = check_outputs("topo", arguments.json, arguments.plot); !can.ok()) {
     return complain(can);
   }
   if (arguments.options) {
@@ -426,13 +441,11 @@ int run(const Arguments& arguments) {
   if (!all.ok()) {
     return complain(all.status());
   }
-  if (!arguments.json.empty()) {
-    Status written = write_json(arguments.json, report_json(*all));
-    if (!written.ok()) {
-      return complain(written);
-    }
+  if (const Status written = write_outputs(arguments, report_json(*all), all->topology);
+      !written.ok()) {
+    return complain(written);
   }
-  if (arguments.json != "-") {
+  if (prints(arguments)) {
     print_host(all->host);
     fmt::print("\n");
     print_topology(all->topology);
@@ -480,6 +493,13 @@ void add_topo(CLI::App& program, int& exit) {
       ->excludes(config)
       ->excludes(options);
   add_json(*command, arguments->json);
+  command
+      ->add_option(
+          "--plot", arguments->plot,
+          "Draw the topology into FILE, as SVG or PNG by its ending; - for SVG to standard "
+          "output.")
+      ->type_name(kFile)
+      ->excludes(options);
   command->manual.description = {
       "Shows the processors, memory, NUMA nodes and disks of the machine, the tiers that a context "
       "would use with their budgets and measured rates, and the result of each probe with its "

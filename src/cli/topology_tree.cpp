@@ -235,23 +235,6 @@ TreeItem whole_node(const Topology& all, const MemoryNode& node, std::vector<Pla
   return item;
 }
 
-/// Breaks the text into lines of at most `width` columns, inside of a word if it is longer.
-std::vector<std::string> broken(const std::string& text, std::size_t width) {
-  std::vector<std::string> lines;
-  for (std::string line : wrapped(text, width)) {
-    while (line.size() > width) {
-      std::size_t cut = width;
-      while (cut > 1 && (static_cast<unsigned char>(line[cut]) >> 6) == 2) {
-        --cut;  // Not inside of a character.
-      }
-      lines.push_back(line.substr(0, cut));
-      line.erase(0, cut);
-    }
-    lines.push_back(std::move(line));
-  }
-  return lines;
-}
-
 struct Lines {
   std::string_view fork, last, bar;
 };
@@ -311,6 +294,22 @@ TreeItem topology_tree(const Topology& topology) {
     machine.children.push_back(std::move(device.item));
   }
   return machine;
+}
+
+std::vector<std::string> broken(const std::string& text, std::size_t width) {
+  std::vector<std::string> lines;
+  for (std::string line : wrapped(text, width)) {
+    while (line.size() > width) {
+      std::size_t cut = width;
+      while (cut > 1 && (static_cast<unsigned char>(line[cut]) >> 6) == 2) {
+        --cut;  // Not inside of a character.
+      }
+      lines.push_back(line.substr(0, cut));
+      line.erase(0, cut);
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
 }
 
 std::string tree_text(const TreeItem& tree, bool utf8, unsigned width) {

@@ -3,6 +3,7 @@
 // this tree. One thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,6 +21,10 @@ struct TreeItem {
 };
 
 TreeItem topology_tree(const Topology& topology);
+
+/// Returns the text in lines of at most `width` columns, broken at blanks, or inside of a word that
+/// is longer.
+std::vector<std::string> broken(const std::string& text, std::size_t width);
 
 /// Returns the tree as lines of at most `width` columns, drawn with lines of UTF-8 or of ASCII.
 std::string tree_text(const TreeItem& tree, bool utf8, unsigned width);
