@@ -129,7 +129,8 @@ constexpr std::array kOptions = {
     Option{"workers", count, "0", 0, 256, "", "TIERMEM_WORKERS",
            "Worker threads. 0: one fewer than the processors allowed, at least 1 and at most 4; "
            "for each processor left, up to 4, another thread that only brings fresh pages. Four or "
-           "more also move pages.",
+           "more also move pages. The former names `hands` and `TIERMEM_HANDS` are accepted until "
+           "0.3.",
            "ConfigTest.workers_follow_the_processors_unless_named", set<&Config::workers>},
     Option{"ahead", percent, "6", 0, 50, "", "TIERMEM_AHEAD",
            "Maximum part of the DRAM budget that is evicted in advance, in per cent; the actual "
