@@ -71,7 +71,7 @@ struct Waiting {
   }
 };
 
-/// Nanoseconds per free of a buffer with bytes that passes through the mover.
+/// Nanoseconds per free of a buffer that cannot become a spare, so that the mover frees it.
 Result<double> cost_of_free(Context& context) {
   std::vector<Handle> buffers(kFreed);
   for (Handle& buffer : buffers) {
