@@ -1,4 +1,4 @@
-// The books of the mover, derived again from what they are about. For simulation and tests.
+// The mover's accounting and records, derived again from what they describe. For simulation and tests.
 #include <algorithm>
 #include <optional>
 #include <unordered_map>

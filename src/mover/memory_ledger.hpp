@@ -31,7 +31,7 @@ struct MemoryLedger {
   /// Bytes of a frame that a victim of another memory took since evict_ahead() was called for one.
   std::uint64_t taken_for_victims = 0;
   /// By size_class(): bytes for frames inside what the tier charges already (chunks of small
-  /// frames), derived from the changes of its books. 0 after the tier had no frame of this size.
+  /// frames), derived from the changes of its usage. 0 after the tier had no frame of this size.
   std::array<std::uint64_t, 64> gaps{};
   bool evicted_at_once = false;  ///< The search for victims has returned frames in this step.
   bool lost = false;             ///< The tier is lost: no bytes go there any more.

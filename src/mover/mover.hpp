@@ -125,7 +125,7 @@ class Mover {
   /// [stepping thread] Bytes of bounce areas, which are charged to the host's budget.
   std::uint64_t bounce_bytes() const { return engine_.bounce().area_bytes_in_all(); }
 
-  /// Derives the books again from scratch. Empty, or the breach.
+  /// Derives the accounting again from scratch. Empty, or the breach.
   std::string check_invariants();
   std::string describe() const;
   /// After the last step: gives everything back without I/O. The tiers go next.

@@ -128,7 +128,7 @@ void Room::make_room(unsigned space, std::uint64_t bytes, Priority priority, boo
   // The policy looks at a bounded number of extents a call and goes on where it stopped. Twelve
   // calls a step are enough to find what there is among some thousands; the next step goes on.
   const std::uint64_t before = memory.freeing;
-  // Counted in frames given back: the tier's books fall only when a whole chunk of small ones is
+  // Counted in frames given back: the tier's usage falls only when a whole chunk of small ones is
   // empty. Those given back before, while a trim was under way, go with the next.
   const std::uint64_t returned = memory.returned;
   const std::uint64_t leaving = memory.tier->usage().leaving;
