@@ -101,16 +101,15 @@ void Demoter::seal(Demote& transfer) {
     (void)carrier_.start_copy(transfer,
                               transfer.space);  // Beside a writer: it is written down in vain.
   }
-  const Route::Way way = Route::way(carrier_.ends_of(transfer));
-  transfer.direct = way == Route::Way::direct;
-  if (way == Route::Way::straight) {
+  transfer.way = Route::way(carrier_.ends_of(transfer));
+  if (transfer.way == Route::Way::straight) {
     transfer.job.data = transfer.withdrawn
                             ? tier.space().bytes_at(transfer.frame, nullptr)
                             : directory_.address(transfer.ref).load(std::memory_order_relaxed);
     write_and_hash(transfer);
     return;
   }
-  if (way == Route::Way::direct) {
+  if (transfer.direct()) {
     advance(transfer, Stage::write);
     carrier_.queue_io(transfer);
     return;
@@ -329,7 +328,7 @@ void Demoter::written(Demote& transfer) {
     }
   }
   take_sums(transfer, bytes);
-  if (transfer.direct) {
+  if (transfer.direct()) {
     journal_.note_direct(transfer.space, true, bytes);
   }
   if (transfer.evict_after) {

@@ -66,7 +66,6 @@ void Promoter::go_on(Promote& transfer) {
   Memory& tier = *memories_[transfer.space].tier;
   if (transfer.stage == Stage::staging) {
     transfer.way = choose_way(transfer);
-    transfer.direct = transfer.way == Route::Way::direct;
     if (transfer.way == Route::Way::staging && !carrier_.take_staging(transfer)) {
       return;  // In the queue for it.
     }
@@ -322,7 +321,7 @@ void Promoter::publish(Promote& transfer) {
   }
   journal_.count(transfer.prefetch ? &Stats::prefetched : &Stats::promoted,
                  transfer.reading ? carrier_.io_bytes(transfer) : 0);
-  if (transfer.direct) {
+  if (transfer.direct()) {
     journal_.note_direct(transfer.space, false, directory_.bytes_of(ref));
   }
   if (space == kHost) {

@@ -20,7 +20,7 @@ void Carrier::queue_io(Transfer& transfer) {
 void Carrier::send(Transfer& transfer, unsigned depth) {
   transfer.at_device = true;
   transfer.depth = std::max(transfer.depth, depth);
-  if (transfer.direct) {
+  if (transfer.direct()) {
     transfer.job.direct = options_.direct;
     transfer.job.slot = transfer.slot;
     submit(transfer, transfer.writes() ? kStore : kFetch);
@@ -75,7 +75,7 @@ bool Carrier::direct_ended(Transfer& transfer) {
   journal_.count(&Stats::gpu_direct_errors);
   ++transfer.retries;
   block_slots_.direct_failed(now_);  // So it is not tried again here.
-  transfer.direct = false;
+  transfer.way = Route::Way::staging;
   return false;
 }
 

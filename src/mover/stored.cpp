@@ -66,7 +66,7 @@ std::uint64_t Demoter::slot_bytes_of(const Demote& transfer) const {
 
 void Demoter::send(Demote& transfer, unsigned depth) {
   const SlotPages* const pages = carrier_.slot_pages_of(transfer);
-  if (transfer.direct || !transfer.writes() || pages == nullptr) {
+  if (transfer.direct() || !transfer.writes() || pages == nullptr) {
     carrier_.send(transfer, depth);
     return;
   }

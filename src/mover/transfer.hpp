@@ -47,11 +47,11 @@ struct Transfer {
   // The slot, and the bytes of the extent that it reads or writes next.
   SlotTier* slot_tier = nullptr;
   SlotId slot{};
-  bool reading = false;      ///< Its bytes come from the slot.
-  bool direct = false;       ///< They go between the slot and a device past the host.
-  bool at_device = false;    ///< `slot_tier` was given it, and has not answered.
-  std::uint64_t from = 0;    ///< The first byte, in the extent.
-  std::uint64_t length = 0;  ///< How many.
+  bool reading = false;                   ///< Its bytes come from the slot.
+  Route::Way way = Route::Way::straight;  ///< How they travel.
+  bool at_device = false;                 ///< `slot_tier` was given it, and has not answered.
+  std::uint64_t from = 0;                 ///< The first byte, in the extent.
+  std::uint64_t length = 0;               ///< How many.
   std::uint64_t stored = 0;  ///< How many of these a slot that lacks pages has. 0: all.
   std::uint32_t attempts = 0;
 
@@ -70,6 +70,8 @@ struct Transfer {
 
   Job job;
 
+  /// The bytes go between the slot and a device past the host.
+  bool direct() const { return way == Route::Way::direct; }
   bool promotes() const { return kind == Kind::promote || kind == Kind::promote_parts; }
   bool demotes() const { return kind == Kind::demote || kind == Kind::demote_parts; }
   /// It writes to the slot, or will next.
@@ -81,16 +83,15 @@ struct Promote : Transfer {
 
   std::uint8_t source = kNoSpace;  ///< The space of the copied bytes; kNoSpace: a slot, or nothing.
   Phase origin = Phase::none;      ///< The phase to go to if it fails.
-  Route::Way way = Route::Way::straight;  ///< Chosen with the staging.
-  bool clear = false;                     ///< The frame is filled with zeros.
-  bool discard = false;                   ///< Nothing comes, the caller overwrites all.
-  bool stock = false;       ///< For a spare buffer made ahead. The extent becomes vacant.
-  bool spills = false;      ///< To the host: the source, a device's, is a victim.
-  bool mapped = false;      ///< The frame is in its window.
-  bool shows = false;       ///< To a device: it is wanted in its window there.
-  bool at_home = false;     ///< To the host: the frame stays out of its window.
-  bool takes_home = false;  ///< To a device: the source is on its way out of its window.
-  bool by_host = false;     ///< From one device to another: the straight copy was refused.
+  bool clear = false;              ///< The frame is filled with zeros.
+  bool discard = false;            ///< Nothing comes, the caller overwrites all.
+  bool stock = false;              ///< For a spare buffer made ahead. The extent becomes vacant.
+  bool spills = false;             ///< To the host: the source, a device's, is a victim.
+  bool mapped = false;             ///< The frame is in its window.
+  bool shows = false;              ///< To a device: it is wanted in its window there.
+  bool at_home = false;            ///< To the host: the frame stays out of its window.
+  bool takes_home = false;         ///< To a device: the source is on its way out of its window.
+  bool by_host = false;            ///< From one device to another: the straight copy was refused.
   /// To a device: the copy's ordinal there, once it has begun. Streams that wait for it have views
   /// by now: the word is `incoming` and pinned.
   std::uint64_t arriving = 0;
