@@ -88,11 +88,28 @@ function(tiermem_with name user module)
   set(TIERMEM_SUMMARY "${TIERMEM_SUMMARY}" "${name}: ${state}" PARENT_SCOPE)
 endfunction()
 
+# The Python package: 3.11 is the first version whose Limited API has the buffer protocol.
+set(TIERMEM_PYTHON AUTO CACHE STRING "Build the Python package: AUTO, ON or OFF")
+set_property(CACHE TIERMEM_PYTHON PROPERTY STRINGS AUTO ON OFF)
+if(TIERMEM_PYTHON STREQUAL "AUTO" AND (NOT optional_default OR TIERMEM_SANITIZE OR TIERMEM_FUZZ))
+  set(TIERMEM_PYTHON OFF)
+endif()
+if(TIERMEM_PYTHON)
+  find_package(Python3 3.11 QUIET COMPONENTS Interpreter Development.Module)
+  if(NOT Python3_FOUND AND NOT TIERMEM_PYTHON STREQUAL "AUTO")
+    message(FATAL_ERROR "TIERMEM_PYTHON=${TIERMEM_PYTHON}, but there is no Python 3.11 or later with its "
+                        "headers. Install them (Debian: python3-dev), or set TIERMEM_PYTHON=OFF.")
+  endif()
+endif()
+
 tiermem_with(URING tiermem_dependencies liburing)
 tiermem_with(ZLIB tiermem_trace_dependencies zlib)
 tiermem_with(ZSTD tiermem_trace_dependencies libzstd)
 
 function(tiermem_print_summary)
+  if(Python3_FOUND)
+    list(APPEND TIERMEM_SUMMARY "PYTHON: ${Python3_VERSION}")
+  endif()
   message(STATUS "tiermem ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} "
                  "${CMAKE_CXX_COMPILER_VERSION}")
   foreach(line ${TIERMEM_SUMMARY})

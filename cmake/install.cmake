@@ -1,4 +1,5 @@
-# The files of `cmake --install`: libraries, headers, program, licences, and two ways to find them.
+# The files of `cmake --install`: libraries, headers, program, licences, and two ways to find them. The
+# component `runtime` is the part of them that the wheel has.
 include(CMakePackageConfigHelpers)
 
 # Debug information is 400 MB. -DCMAKE_INSTALL_DO_STRIP=OFF at configuration keeps it.
@@ -11,7 +12,8 @@ endif()
 # With BUILD_SHARED_LIBS=OFF only the static one, as tiermem::tiermem, too.
 get_target_property(not_shared tiermem EXCLUDE_FROM_ALL)
 if(NOT not_shared)
-  install(TARGETS tiermem EXPORT tiermemTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS tiermem EXPORT tiermemTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    COMPONENT runtime NAMELINK_COMPONENT development)
 endif()
 install(TARGETS tiermem_static EXPORT tiermemStaticTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(strip)  # CMake does not strip archives, because that would remove all symbols.
@@ -23,7 +25,7 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/bindings/c/tiermem.h)
   install(FILES bindings/c/tiermem.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endif()
 if(TARGET tiermem_cli)
-  install(TARGETS tiermem_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS tiermem_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
   if(TARGET tiermem_share)
     install(DIRECTORY ${share_dir}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR})
     foreach(part bash-completion zsh fish)
@@ -32,11 +34,12 @@ if(TARGET tiermem_cli)
   endif()
 endif()
 
-install(TARGETS tiermem_cufile_probe RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/tiermem)
+install(TARGETS tiermem_cufile_probe RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/tiermem
+  COMPONENT runtime)
 
 if(TARGET tiermem_preload)
   install(FILES bindings/c/tiermem_preload.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  install(TARGETS tiermem_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS tiermem_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime)
 endif()
 
 # tiermem's licence, and those of the libraries compiled in, from the packages of the build. Only Debian
@@ -47,7 +50,7 @@ foreach(package libxxhash-dev libfmt-dev libspdlog-dev libtomlplusplus-dev nlohm
         libjemalloc-dev liburing-dev)
   if(EXISTS /usr/share/doc/${package}/copyright)
     install(FILES /usr/share/doc/${package}/copyright DESTINATION ${doc_dir}/third-party
-      RENAME ${package}.txt)
+      RENAME ${package}.txt COMPONENT runtime)
   endif()
 endforeach()
 

@@ -254,6 +254,17 @@ TIERMEM_API tm_status tm_context_retain(tm_context* context);
 TIERMEM_API tm_status tm_context_release(tm_context* context);
 
 /**
+ * Returns the context that all users in this process share: libraries that do not know each other then
+ * share one budget. The first call creates it with the tiers of tm_context_create() with NULL.
+ *
+ * - Ownership: the call adds a reference, and the caller releases it with tm_context_release(). The
+ *   context itself lives until the process ends. A caller must not destroy it.
+ * - Fork: a child gets a context of its own, unless the shared one has followed the fork.
+ * - Errors: those of tm_context_create().
+ */
+TIERMEM_API tm_status tm_context_default(tm_context** out);
+
+/**
  * Changes the budget of a tier. A smaller DRAM budget evicts bytes, and the call waits for these
  * evictions. The old budget stays if the new one cannot be reached before the timeout.
  *

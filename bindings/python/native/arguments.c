@@ -1,0 +1,257 @@
+/* Errors as exceptions, and arguments of Python as those of the C interface. */
+#include <math.h>
+#include <string.h>
+
+#include "native.h"
+
+PyObject* raise_status(module_state* state, tm_status status, tm_context* context, tm_op op) {
+  tm_error_info info = {.size = sizeof info};
+  /* With an operation, the call itself returns the operation's result. */
+  tm_status told = tm_error(context, op, &info);
+  if (op == 0 && (told != TM_OK || info.status != status)) {
+    memset(&info, 0, sizeof info);
+    info.status = status;
+    info.device = -1;
+  }
+  if (state->make_error == NULL) {
+    PyErr_Format(PyExc_RuntimeError, "%s: %s", tm_status_name(status), info.text);
+    return NULL;
+  }
+  PyObject* tier = place_text(info.tier);
+  if (tier == NULL) {
+    return NULL;
+  }
+  PyObject* error = PyObject_CallFunction(
+      state->make_error, "sziNKKKKKzzi", tm_status_name(status), info.text, (int)info.native, tier,
+      (unsigned long long)info.offset, (unsigned long long)info.needed,
+      (unsigned long long)info.budget, (unsigned long long)info.used,
+      (unsigned long long)info.pinned, info.holder, info.setting, (int)info.device);
+  if (error != NULL) {
+    PyErr_SetObject((PyObject*)Py_TYPE(error), error);
+    Py_DECREF(error);
+  }
+  return NULL;
+}
+
+bool to_timeout(PyObject* seconds, int64_t* out) {
+  if (seconds == NULL || seconds == Py_None) {
+    *out = -1;
+    return true;
+  }
+  const double value = PyFloat_AsDouble(seconds);
+  if (value == -1.0 && PyErr_Occurred()) {
+    return false;
+  }
+  if (isnan(value) || value < 0) {
+    PyErr_Format(PyExc_ValueError,
+                 "timeout is %R; it must be 0 or more seconds, or None for no limit", seconds);
+    return false;
+  }
+  *out = value >= 9e9 ? -1 : (int64_t)(value * 1e9);
+  return true;
+}
+
+bool to_bytes_count(PyObject* number, const char* what, uint64_t* out) {
+  PyObject* index = PyNumber_Index(number);
+  if (index == NULL) {
+    return false;
+  }
+  const unsigned long long value = PyLong_AsUnsignedLongLong(index);
+  Py_DECREF(index);
+  if (value == (unsigned long long)-1 && PyErr_Occurred()) {
+    if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+      PyErr_Clear();
+      PyErr_Format(PyExc_ValueError, "%s is %R; it must be a number of bytes from 0 to 2**64 - 1",
+                   what, number);
+    }
+    return false;
+  }
+  *out = value;
+  return true;
+}
+
+bool to_mode(PyObject* mode, uint32_t* out) {
+  static const struct {
+    const char* name;
+    uint32_t mode;
+  } kModes[] = {{"r", TM_READ}, {"rw", TM_READ | TM_WRITE}, {"w", TM_DISCARD}};
+  if (PyUnicode_Check(mode)) {
+    for (size_t i = 0; i < sizeof kModes / sizeof *kModes; ++i) {
+      if (PyUnicode_CompareWithASCIIString(mode, kModes[i].name) == 0) {
+        *out = kModes[i].mode;
+        return true;
+      }
+    }
+  }
+  PyErr_Format(
+      PyExc_ValueError,
+      "mode is %R; accepted are 'r' (read), 'rw' (read and write) and 'w' (overwrite every byte)",
+      mode);
+  return false;
+}
+
+/* In the order of the enumeration in tiermem.h. */
+static const char* const kAdvice[] = {
+    "normal",   "read_mostly", "will_need", "dont_need", "cold", "sequential", "random",
+    "streamed", "touched",     "frozen",    "preferred", "keep", "next_use"};
+
+bool to_advice(PyObject* advice, uint32_t* out) {
+  if (PyUnicode_Check(advice)) {
+    for (uint32_t i = 0; i < sizeof kAdvice / sizeof *kAdvice; ++i) {
+      if (PyUnicode_CompareWithASCIIString(advice, kAdvice[i]) == 0) {
+        *out = i;
+        return true;
+      }
+    }
+  }
+  PyErr_Format(
+      PyExc_ValueError,
+      "advice is %R; accepted are 'normal', 'read_mostly', 'will_need', 'dont_need', 'cold', "
+      "'sequential', 'random', 'streamed', 'touched', 'frozen', 'preferred', 'keep' and "
+      "'next_use'",
+      advice);
+  return false;
+}
+
+/* In the order of the enumeration in tiermem.h. */
+static const char* const kKinds[] = {"any", "host",  "dram",   "numa",       "pmem",
+                                     "gpu", "block", "remote", "compressed", "file"};
+
+bool to_place(PyObject* name, tm_place* out) {
+  Py_ssize_t length = 0;
+  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &length) : NULL;
+  if (text != NULL) {
+    const char* colon = strchr(text, ':');
+    const size_t kind_length = colon != NULL ? (size_t)(colon - text) : (size_t)length;
+    unsigned index = 0;
+    bool good = true;
+    for (const char* at = colon != NULL ? colon + 1 : NULL; at != NULL && *at != '\0'; ++at) {
+      good = good && *at >= '0' && *at <= '9' && index < 6553;
+      index = good ? index * 10 + (unsigned)(*at - '0') : 0;
+    }
+    good = good && (colon == NULL || colon[1] != '\0');
+    for (uint16_t kind = 0; good && kind < sizeof kKinds / sizeof *kKinds; ++kind) {
+      if (strlen(kKinds[kind]) == kind_length && strncmp(kKinds[kind], text, kind_length) == 0) {
+        *out = (tm_place){kind, (uint16_t)index};
+        return true;
+      }
+    }
+  }
+  if (!PyErr_Occurred()) {
+    PyErr_Format(PyExc_ValueError,
+                 "tier is %R; accepted are 'dram', 'block', 'gpu' and, with a number, "
+                 "'gpu:1'",
+                 name);
+  }
+  return false;
+}
+
+PyObject* place_text(tm_place place) {
+  const char* kind = place.kind < sizeof kKinds / sizeof *kKinds ? kKinds[place.kind] : "unknown";
+  return place.kind == TM_ANY ? PyUnicode_FromString("")
+                              : PyUnicode_FromFormat("%s:%u", kind, (unsigned)place.index);
+}
+
+bool is_open(ContextObject* context) {
+  if (context->closed) {
+    PyErr_SetString(PyExc_ValueError, "the context is closed; create another one");
+    return false;
+  }
+  return true;
+}
+
+buffer_core* live_core(BufferObject* buffer) {
+  if (buffer->core == NULL) {
+    PyErr_SetString(PyExc_ValueError, "the buffer was freed; allocate another one");
+  }
+  return buffer->core;
+}
+
+bool to_range(const buffer_core* core, PyObject* offset, PyObject* length, tm_access* out) {
+  uint64_t from = 0, bytes = 0;
+  if (offset != NULL && offset != Py_None && !to_bytes_count(offset, "offset", &from)) {
+    return false;
+  }
+  if (from > core->bytes) {
+    PyErr_Format(PyExc_ValueError, "offset is %llu; the buffer has %llu bytes",
+                 (unsigned long long)from, (unsigned long long)core->bytes);
+    return false;
+  }
+  bytes = core->bytes - from;
+  if (length != NULL && length != Py_None && !to_bytes_count(length, "length", &bytes)) {
+    return false;
+  }
+  if (bytes > core->bytes - from) {
+    PyErr_Format(PyExc_ValueError, "%llu bytes from offset %llu on; the buffer has %llu bytes",
+                 (unsigned long long)bytes, (unsigned long long)from,
+                 (unsigned long long)core->bytes);
+    return false;
+  }
+  if (bytes == 0) { /* The C interface reads a length of 0 as "up to the end". */
+    PyErr_Format(PyExc_ValueError, "a range of 0 bytes at offset %llu; a range has at least 1 byte",
+                 (unsigned long long)from);
+    return false;
+  }
+  out->buffer = core->buffer;
+  out->offset = from;
+  out->length = bytes;
+  return true;
+}
+
+/* One element of the list of to_ranges(). */
+static bool to_range_of(module_state* state, PyObject* item, uint32_t mode, tm_access* out,
+                        PyObject* kept) {
+  PyObject *buffer = item, *offset = NULL, *length = NULL, *how = NULL;
+  if (PyTuple_Check(item)) {
+    const Py_ssize_t n = PyTuple_Size(item);
+    if (n < 1 || n > 4) {
+      PyErr_Format(PyExc_TypeError,
+                   "a range is (buffer, offset, length, mode), and %zd values were given", n);
+      return false;
+    }
+    buffer = PyTuple_GetItem(item, 0);
+    offset = n > 1 ? PyTuple_GetItem(item, 1) : NULL;
+    length = n > 2 ? PyTuple_GetItem(item, 2) : NULL;
+    how = n > 3 ? PyTuple_GetItem(item, 3) : NULL;
+  }
+  if (Py_TYPE(buffer) != state->buffer) {
+    PyErr_Format(PyExc_TypeError, "a range begins with a tiermem.Buffer, not %R", buffer);
+    return false;
+  }
+  const buffer_core* core = live_core((BufferObject*)buffer);
+  memset(out, 0, sizeof *out);
+  out->mode = mode;
+  return core != NULL && (how == NULL || to_mode(how, &out->mode)) &&
+         to_range(core, offset, length, out) && PyList_Append(kept, buffer) == 0;
+}
+
+tm_access* to_ranges(module_state* state, PyObject* list, uint32_t mode, Py_ssize_t* count,
+                     PyObject** kept) {
+  PyObject* items = PySequence_List(list);
+  if (items == NULL) {
+    return NULL;
+  }
+  const Py_ssize_t n = PyList_Size(items);
+  tm_access* ranges = NULL;
+  *kept = PyList_New(0);
+  if (n == 0) {
+    PyErr_SetString(PyExc_ValueError, "the list has no range; it must have at least one");
+  } else if (*kept != NULL) {
+    ranges = PyMem_Malloc((size_t)n * sizeof *ranges);
+    if (ranges == NULL) {
+      PyErr_NoMemory();
+    }
+  }
+  for (Py_ssize_t i = 0; ranges != NULL && i < n; ++i) {
+    if (!to_range_of(state, PyList_GetItem(items, i), mode, &ranges[i], *kept)) {
+      PyMem_Free(ranges);
+      ranges = NULL;
+    }
+  }
+  Py_DECREF(items);
+  if (ranges == NULL) {
+    Py_CLEAR(*kept);
+  }
+  *count = n;
+  return ranges;
+}

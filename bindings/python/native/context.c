@@ -1,0 +1,532 @@
+/* tiermem.Context: tiers, and the buffers in them. */
+#include <string.h>
+
+#include "native.h"
+
+static PyObject* context_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"tiers", "toml", "name", "_shared", NULL};
+  const char *tiers = NULL, *toml = NULL, *name = NULL;
+  int shared = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|z$zzp", names, &tiers, &toml, &name, &shared)) {
+    return NULL;
+  }
+  module_state* state = (module_state*)PyType_GetModuleState(type);
+  tm_context* made = NULL;
+  tm_status status;
+  const tm_context_options options = {.size = sizeof options, .toml = toml, .name = name};
+  Py_BEGIN_ALLOW_THREADS status =
+      shared ? tm_context_default(&made) : tm_context_create(tiers, &options, &made);
+  Py_END_ALLOW_THREADS if (status != TM_OK) {
+    return raise_status(state, status, NULL, 0);
+  }
+  ContextObject* self = PyObject_New(ContextObject, type);
+  if (self == NULL) {
+    (void)tm_context_release(made);
+    return NULL;
+  }
+  self->context = made;
+  self->closed = false;
+  self->shared = shared != 0;
+  return (PyObject*)self;
+}
+
+/* Ends the context unless tensors still use it: the last of them ends it then. */
+static void context_dealloc(PyObject* object) {
+  ContextObject* self = (ContextObject*)object;
+  PyTypeObject* type = Py_TYPE(object);
+  Py_BEGIN_ALLOW_THREADS(void) tm_context_release(self->context);
+  Py_END_ALLOW_THREADS PyObject_Free(object);
+  Py_DECREF(type);
+}
+
+static PyObject* context_close(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"force", "timeout", NULL};
+  ContextObject* self = (ContextObject*)object;
+  int force = 0;
+  PyObject* timeout = NULL;
+  int64_t limit = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|p$O", names, &force, &timeout) ||
+      !to_timeout(timeout, &limit)) {
+    return NULL;
+  }
+  if (self->closed) {
+    Py_RETURN_NONE;
+  }
+  if (self->shared) {
+    PyErr_SetString(
+        PyExc_ValueError,
+        "the default context is shared by all its users, and ends with the process; create a "
+        "Context of your own to close it");
+    return NULL;
+  }
+  tm_status status;
+  Py_BEGIN_ALLOW_THREADS
+      /* With a second reference: the pointer must stay valid for the tensors that are left. */
+      status = tm_context_retain(self->context);
+  if (status == TM_OK) {
+    status = tm_context_destroy(self->context, force ? TM_DESTROY_FORCE : 0, limit);
+    if (status != TM_OK) {
+      (void)tm_context_release(self->context);
+    }
+  }
+  Py_END_ALLOW_THREADS if (status != TM_OK && status != TM_SHUT_DOWN) {
+    return raise_status(state_of(object), status, self->context, 0);
+  }
+  self->closed = true;
+  Py_RETURN_NONE;
+}
+
+static PyObject* context_enter(PyObject* self, PyObject* unused) {
+  (void)unused;
+  return is_open((ContextObject*)self) ? Py_NewRef(self) : NULL;
+}
+
+/* After an exception, views that the traceback keeps must not hide the exception. */
+static PyObject* context_exit(PyObject* self, PyObject* args) {
+  PyObject* type = PyTuple_Size(args) > 0 ? PyTuple_GetItem(args, 0) : Py_None;
+  PyObject* close = PyObject_GetAttrString(self, "close");
+  if (close == NULL) {
+    return NULL;
+  }
+  PyObject* done = PyObject_CallFunctionObjArgs(close, type != Py_None ? Py_True : Py_False, NULL);
+  Py_DECREF(close);
+  return done;
+}
+
+static PyObject* context_alloc(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"nbytes",       "mapped",    "droppable", "checksum", "isolated",
+                          "extent_bytes", "alignment", "advice",    "label",    NULL};
+  ContextObject* self = (ContextObject*)object;
+  module_state* state = state_of(object);
+  PyObject *nbytes, *extent = NULL, *alignment = NULL, *advice = NULL;
+  int mapped = 0, droppable = 0, checksum = 1, isolated = 0;
+  uint64_t bytes = 0;
+  tm_buffer_options options = {.size = sizeof options};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppppOOOz", names, &nbytes, &mapped, &droppable,
+                                   &checksum, &isolated, &extent, &alignment, &advice,
+                                   &options.label) ||
+      !is_open(self) || !to_bytes_count(nbytes, "nbytes", &bytes) ||
+      (extent != NULL && !to_bytes_count(extent, "extent_bytes", &options.extent_bytes)) ||
+      (alignment != NULL && !to_bytes_count(alignment, "alignment", &options.alignment)) ||
+      (advice != NULL && !to_advice(advice, &options.advice))) {
+    return NULL;
+  }
+  options.flags = (mapped ? TM_MAPPED : 0u) | (droppable ? TM_DROPPABLE : 0u) |
+                  (checksum ? 0u : TM_NO_CHECKSUM) | (isolated ? TM_ISOLATED : 0u);
+  tm_buffer made = 0;
+  tm_status status;
+  Py_BEGIN_ALLOW_THREADS status = tm_alloc(self->context, bytes, &options, &made);
+  Py_END_ALLOW_THREADS return status == TM_OK ? new_buffer(state, self, made, true)
+                                              : raise_status(state, status, self->context, 0);
+}
+
+static PyObject* context_adopt_file(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"path", "offset", "length", "private", "advice", "label", NULL};
+  ContextObject* self = (ContextObject*)object;
+  module_state* state = state_of(object);
+  PyObject *path = NULL, *offset = NULL, *length = NULL, *advice = NULL, *result = NULL;
+  int is_private = 0;
+  uint64_t from = 0, bytes = 0;
+  tm_buffer_options options = {.size = sizeof options};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|OO$pOz", names, PyUnicode_FSConverter, &path,
+                                   &offset, &length, &is_private, &advice, &options.label)) {
+    return NULL;
+  }
+  const char* name = NULL;
+  if (is_open(self) && (offset == NULL || to_bytes_count(offset, "offset", &from)) &&
+      (length == NULL || length == Py_None || to_bytes_count(length, "length", &bytes)) &&
+      (advice == NULL || to_advice(advice, &options.advice)) &&
+      (name = PyBytes_AsString(path)) != NULL) {
+    options.flags = is_private ? TM_PRIVATE : 0u;
+    tm_buffer made = 0;
+    tm_status status;
+    Py_BEGIN_ALLOW_THREADS status =
+        tm_adopt_file(self->context, name, from, bytes, &options, &made);
+    Py_END_ALLOW_THREADS result = status == TM_OK ? new_buffer(state, self, made, is_private != 0)
+                                                  : raise_status(state, status, self->context, 0);
+  }
+  Py_DECREF(path);
+  return result;
+}
+
+static uint32_t mode_of(const tm_access* range) {
+  return range->mode;
+}
+
+/* Views from the records of a whole list; all of them are released on failure. */
+static PyObject* new_views(module_state* state, PyObject* kept, const tm_access* ranges,
+                           const tm_view* views, Py_ssize_t n) {
+  PyObject* list = PyList_New(n);
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    BufferObject* buffer = (BufferObject*)PyList_GetItem(kept, i);
+    PyObject* view = list != NULL ? new_view(state, buffer, &views[i], mode_of(&ranges[i])) : NULL;
+    if (view == NULL) {
+      if (list == NULL) {
+        (void)tm_release(buffer->context->context, &views[i], 1, TM_HOST_ORDER);
+      }
+      Py_CLEAR(list);
+    } else {
+      (void)PyList_SetItem(list, i, view);
+    }
+  }
+  return list;
+}
+
+static PyObject* context_acquire(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"ranges", "mode", "timeout", NULL};
+  ContextObject* self = (ContextObject*)object;
+  module_state* state = state_of(object);
+  PyObject *list, *mode = NULL, *timeout = NULL, *kept = NULL, *result = NULL;
+  uint32_t how = TM_READ;
+  int64_t limit = 0;
+  Py_ssize_t n = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$O", names, &list, &mode, &timeout) ||
+      !is_open(self) || !to_timeout(timeout, &limit) || (mode != NULL && !to_mode(mode, &how))) {
+    return NULL;
+  }
+  tm_access* ranges = to_ranges(state, list, how, &n, &kept);
+  tm_view* views = ranges != NULL ? PyMem_Calloc((size_t)n, sizeof *views) : NULL;
+  if (views != NULL) {
+    tm_status status;
+    Py_BEGIN_ALLOW_THREADS status =
+        tm_acquire(self->context, ranges, (size_t)n, TM_HOST_ORDER, limit, views);
+    Py_END_ALLOW_THREADS result = status == TM_OK ? new_views(state, kept, ranges, views, n)
+                                                  : raise_status(state, status, self->context, 0);
+  } else if (ranges != NULL) {
+    PyErr_NoMemory();
+  }
+  PyMem_Free(views);
+  PyMem_Free(ranges);
+  Py_XDECREF(kept);
+  return result;
+}
+
+static PyObject* context_acquire_async(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"ranges", "mode", "_single", NULL};
+  ContextObject* self = (ContextObject*)object;
+  module_state* state = state_of(object);
+  PyObject *list, *mode = NULL, *kept = NULL;
+  uint32_t how = TM_READ;
+  int single = 0;
+  Py_ssize_t n = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$p", names, &list, &mode, &single) ||
+      !is_open(self) || (mode != NULL && !to_mode(mode, &how))) {
+    return NULL;
+  }
+  tm_access* ranges = to_ranges(state, list, how, &n, &kept);
+  if (ranges == NULL) {
+    return NULL;
+  }
+  OpObject* op = new_op(state, self, 0, kept);
+  if (op != NULL) {
+    op->views = PyMem_Calloc((size_t)n, sizeof *op->views);
+    op->modes = PyMem_Malloc((size_t)n);
+    op->single = single != 0;
+    tm_status status = TM_OK;
+    if (op->views == NULL || op->modes == NULL) {
+      PyErr_NoMemory();
+      Py_CLEAR(op);
+    } else {
+      for (Py_ssize_t i = 0; i < n; ++i) {
+        op->modes[i] = (unsigned char)ranges[i].mode;
+      }
+      op->count = n;
+      status =
+          tm_acquire_async(self->context, ranges, (size_t)n, TM_HOST_ORDER, op->views, &op->op);
+    }
+    if (op != NULL && status != TM_OK) {
+      op->op = 0;
+      (void)raise_status(state, status, self->context, 0);
+      Py_CLEAR(op);
+    }
+  }
+  PyMem_Free(ranges);
+  Py_XDECREF(kept);
+  return (PyObject*)op;
+}
+
+static PyObject* context_prefetch(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"ranges", "next_use", NULL};
+  ContextObject* self = (ContextObject*)object;
+  module_state* state = state_of(object);
+  PyObject *list, *kept = NULL;
+  unsigned long long next_use = TM_SOON;
+  Py_ssize_t n = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$K", names, &list, &next_use) ||
+      !is_open(self)) {
+    return NULL;
+  }
+  tm_access* ranges = to_ranges(state, list, TM_READ, &n, &kept);
+  if (ranges == NULL) {
+    return NULL;
+  }
+  tm_op op = 0;
+  const tm_status status = tm_prefetch(self->context, ranges, (size_t)n, next_use, &op);
+  PyObject* result = status == TM_OK ? (PyObject*)new_op(state, self, op, kept)
+                                     : raise_status(state, status, self->context, 0);
+  PyMem_Free(ranges);
+  Py_DECREF(kept);
+  return result;
+}
+
+static PyObject* context_evict(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"ranges", "timeout", NULL};
+  ContextObject* self = (ContextObject*)object;
+  module_state* state = state_of(object);
+  PyObject *list, *timeout = NULL, *kept = NULL;
+  int64_t limit = 0;
+  Py_ssize_t n = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O", names, &list, &timeout) ||
+      !is_open(self) || !to_timeout(timeout, &limit)) {
+    return NULL;
+  }
+  tm_access* ranges = to_ranges(state, list, TM_READ, &n, &kept);
+  if (ranges == NULL) {
+    return NULL;
+  }
+  tm_status status;
+  Py_BEGIN_ALLOW_THREADS status = tm_evict(self->context, ranges, (size_t)n, limit);
+  Py_END_ALLOW_THREADS PyMem_Free(ranges);
+  Py_DECREF(kept);
+  if (status != TM_OK) {
+    return raise_status(state, status, self->context, 0);
+  }
+  Py_RETURN_NONE;
+}
+
+static PyObject* context_advise(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"ranges", "advice", "value", NULL};
+  ContextObject* self = (ContextObject*)object;
+  module_state* state = state_of(object);
+  PyObject *list, *advice, *kept = NULL;
+  unsigned long long value = 0;
+  uint32_t hint = 0;
+  Py_ssize_t n = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|K", names, &list, &advice, &value) ||
+      !is_open(self) || !to_advice(advice, &hint)) {
+    return NULL;
+  }
+  tm_access* ranges = to_ranges(state, list, TM_READ, &n, &kept);
+  if (ranges == NULL) {
+    return NULL;
+  }
+  tm_status status;
+  Py_BEGIN_ALLOW_THREADS status = tm_advise(self->context, ranges, (size_t)n, hint, value);
+  Py_END_ALLOW_THREADS PyMem_Free(ranges);
+  Py_DECREF(kept);
+  if (status != TM_OK) {
+    return raise_status(state, status, self->context, 0);
+  }
+  Py_RETURN_NONE;
+}
+
+static PyObject* context_set_budget(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"tier", "nbytes", "timeout", NULL};
+  ContextObject* self = (ContextObject*)object;
+  PyObject *tier, *nbytes, *timeout = NULL;
+  tm_place place;
+  uint64_t bytes = 0;
+  int64_t limit = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O", names, &tier, &nbytes, &timeout) ||
+      !is_open(self) || !to_place(tier, &place) || !to_bytes_count(nbytes, "nbytes", &bytes) ||
+      !to_timeout(timeout, &limit)) {
+    return NULL;
+  }
+  tm_status status;
+  Py_BEGIN_ALLOW_THREADS status = tm_set_budget(self->context, place, bytes, limit);
+  Py_END_ALLOW_THREADS if (status != TM_OK) {
+    return raise_status(state_of(object), status, self->context, 0);
+  }
+  Py_RETURN_NONE;
+}
+
+static PyObject* context_tick(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"step", NULL};
+  ContextObject* self = (ContextObject*)object;
+  int step = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p", names, &step) || !is_open(self)) {
+    return NULL;
+  }
+  uint64_t ordinal = 0;
+  const tm_status status = tm_tick(self->context, step ? TM_TICK_STEP : TM_TICK_OP, &ordinal);
+  return status == TM_OK ? PyLong_FromUnsignedLongLong(ordinal)
+                         : raise_status(state_of(object), status, self->context, 0);
+}
+
+/* The JSON text of tm_stats_json(). It may grow between the two calls. */
+static PyObject* context_stats_json(PyObject* object, PyObject* last) {
+  ContextObject* self = (ContextObject*)object;
+  const unsigned long most = PyLong_AsUnsignedLong(last);
+  if (PyErr_Occurred() || !is_open(self)) {
+    return NULL;
+  }
+  size_t room = 0;
+  char* text = NULL;
+  tm_status status;
+  do {
+    size_t length = 0;
+    Py_BEGIN_ALLOW_THREADS status =
+        tm_stats_json(self->context, (uint32_t)most, text, room, &length);
+    Py_END_ALLOW_THREADS if (status == TM_OK && text != NULL) {
+      break;
+    }
+    if (status != TM_OK && (status != TM_NO_CAPACITY || text == NULL)) {
+      break;
+    }
+    if (status == TM_OK) {
+      room = length + 4096;
+    } else {
+      room *= 2;
+    }
+    PyMem_Free(text);
+    text = PyMem_Malloc(room);
+    if (text == NULL) {
+      return PyErr_NoMemory();
+    }
+  } while (true);
+  PyObject* result = status == TM_OK ? PyUnicode_FromString(text)
+                                     : raise_status(state_of(object), status, self->context, 0);
+  PyMem_Free(text);
+  return result;
+}
+
+static PyObject* context_tiers(PyObject* object, void* unused) {
+  (void)unused;
+  ContextObject* self = (ContextObject*)object;
+  module_state* state = state_of(object);
+  tm_capabilities caps = {.size = sizeof caps};
+  if (!is_open(self)) {
+    return NULL;
+  }
+  tm_status status = tm_caps(self->context, &caps);
+  if (status != TM_OK) {
+    return raise_status(state, status, self->context, 0);
+  }
+  PyObject* all = PyList_New(0);
+  for (uint32_t i = 0; all != NULL && i < caps.tiers; ++i) {
+    tm_tier_counters tier = {.size = sizeof tier};
+    status = tm_stats_tier(self->context, i, &tier);
+    PyObject* one =
+        status != TM_OK
+            ? raise_status(state, status, self->context, 0)
+            : Py_BuildValue("{s:N,s:K,s:K,s:K,s:K,s:K}", "tier", place_text(tier.tier), "budget",
+                            (unsigned long long)tier.budget, "used", (unsigned long long)tier.used,
+                            "pinned", (unsigned long long)tier.pinned, "bytes_in",
+                            (unsigned long long)tier.bytes_in, "bytes_out",
+                            (unsigned long long)tier.bytes_out);
+    if (one == NULL || PyList_Append(all, one) != 0) {
+      Py_CLEAR(all);
+    }
+    Py_XDECREF(one);
+  }
+  return all;
+}
+
+static PyObject* context_closed(PyObject* object, void* unused) {
+  (void)unused;
+  return PyBool_FromLong(((ContextObject*)object)->closed);
+}
+
+static PyObject* context_can_map(PyObject* object, void* unused) {
+  (void)unused;
+  ContextObject* self = (ContextObject*)object;
+  tm_capabilities caps = {.size = sizeof caps};
+  const tm_status status = is_open(self) ? tm_caps(self->context, &caps) : TM_OK;
+  if (PyErr_Occurred()) {
+    return NULL;
+  }
+  return status == TM_OK ? PyBool_FromLong((caps.flags & TM_CAN_MAP) != 0)
+                         : raise_status(state_of(object), status, self->context, 0);
+}
+
+#define KEYWORDS (METH_VARARGS | METH_KEYWORDS)
+#define FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
+
+static PyMethodDef context_methods[] = {
+    {"close", FUNCTION(context_close), KEYWORDS,
+     "close(force=False, *, timeout=None)\n--\n\n"
+     "End the context and all its buffers.\n\n"
+     "Raise Busy while views are held, and name them. With force, end it nevertheless: pointers "
+     "of\n"
+     "these views are invalid then. timeout: the longest wait in seconds for transfers in "
+     "progress.\n"
+     "A closed context may be closed again."},
+    {"__enter__", context_enter, METH_NOARGS, NULL},
+    {"__exit__", context_exit, METH_VARARGS, NULL},
+    {"alloc", FUNCTION(context_alloc), KEYWORDS,
+     "alloc(nbytes, *, mapped=False, droppable=False, checksum=True, isolated=False,\n"
+     "      extent_bytes=0, alignment=0, advice='normal', label=None)\n--\n\n"
+     "Allocate a Buffer, which reads as zeros and uses no memory until it is touched.\n\n"
+     "mapped: the buffer has a fixed address, and is used without views.\n"
+     "droppable: if no drive takes its bytes when they must leave memory, they are dropped.\n"
+     "checksum: check bytes that come back from a drive.\n"
+     "isolated: clear its memory before another buffer uses it.\n"
+     "extent_bytes: unit of movement, a power of two from 4096 to 2**26; 0: tiermem chooses.\n"
+     "advice: a hint for the whole buffer; see Buffer.advise().\n"
+     "label: its name in messages; 31 characters are kept.\n\n"
+     "Raise NoCapacity without address space, InvalidArgument or Unsupported for bad options."},
+    {"adopt_file", FUNCTION(context_adopt_file), KEYWORDS,
+     "adopt_file(path, offset=0, length=None, *, private=False, advice='normal', "
+     "label=None)\n--\n\n"
+     "Create a read-only Buffer over a file. The file is the cold copy: evicting writes "
+     "nothing.\n\n"
+     "The file must not change while the buffer exists; a change is an OSError at the next read.\n"
+     "private: views may write. Written bytes belong to the buffer; the file is never written."},
+    {"acquire", FUNCTION(context_acquire), KEYWORDS,
+     "acquire(ranges, mode='r', *, timeout=None)\n--\n\n"
+     "Pin all ranges or none, and return a list of View.\n\n"
+     "ranges: a sequence of buffers or of (buffer, offset, length, mode); later parts may be "
+     "missing.\n"
+     "mode: 'r', 'rw', or 'w' for a caller that overwrites every byte, so that nothing is read.\n"
+     "timeout: the longest wait in seconds; 0 never waits, None has no limit.\n\n"
+     "Raise NoCapacity, Busy (timeout 0), TimedOut, Lost, or DeviceError."},
+    {"acquire_async", FUNCTION(context_acquire_async), KEYWORDS,
+     "acquire_async(ranges, mode='r')\n--\n\n"
+     "Start acquire() and return an Op. Its result is the list of views."},
+    {"prefetch", FUNCTION(context_prefetch), KEYWORDS,
+     "prefetch(ranges, *, next_use=0)\n--\n\n"
+     "Promote ranges before they are used, and return an Op. Does nothing if there is no room.\n\n"
+     "next_use: the tick() ordinal of the next use; 0: soon."},
+    {"evict", FUNCTION(context_evict), KEYWORDS,
+     "evict(ranges, *, timeout=None)\n--\n\n"
+     "Write changed bytes of ranges to a lower tier, free their memory, and wait for that."},
+    {"advise", FUNCTION(context_advise), KEYWORDS,
+     "advise(ranges, advice, value=0)\n--\n\n"
+     "Give a hint for ranges; see Buffer.advise()."},
+    {"set_budget", FUNCTION(context_set_budget), KEYWORDS,
+     "set_budget(tier, nbytes, timeout=None)\n--\n\n"
+     "Change the budget of a tier: 'dram', 'block' or 'gpu:0'.\n\n"
+     "A smaller budget evicts bytes, and the call waits. On failure the old budget stays."},
+    {"tick", FUNCTION(context_tick), KEYWORDS,
+     "tick(*, step=False)\n--\n\n"
+     "Mark an operation or, with step, a step of the program. Return its ordinal, from 1."},
+    {"_stats_json", context_stats_json, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef context_getset[] = {
+    {"closed", context_closed, NULL, "Whether close() has ended the context.", NULL},
+    {"tiers", context_tiers, NULL,
+     "A list with a dictionary for each tier: tier, budget, used, pinned, bytes_in, bytes_out.",
+     NULL},
+    {"can_map", context_can_map, NULL, "Whether this machine supports mapped buffers.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot context_slots[] = {
+    {Py_tp_doc,
+     "Context(tiers=None, *, toml=None, name=None)\n--\n\n"
+     "A set of tiers, and the thread that moves bytes between them.\n\n"
+     "tiers: a text such as 'dram=4G; nvme=/data:100G'. None: the environment variable\n"
+     "TIERMEM_TIERS, else what the machine offers. toml: path of a file of options.\n"
+     "name: its name in messages.\n\n"
+     "Any thread may use a context. Its buffers and views keep it alive. tiermem.default() is one\n"
+     "context that all users in a process share."},
+    {Py_tp_new, context_new},
+    {Py_tp_dealloc, context_dealloc},
+    {Py_tp_methods, context_methods},
+    {Py_tp_getset, context_getset},
+    {0, NULL},
+};
+PyType_Spec context_spec = {"tiermem.Context", sizeof(ContextObject), 0, Py_TPFLAGS_DEFAULT,
+                            context_slots};

@@ -1,0 +1,184 @@
+/* tiermem.Op: an operation in progress. */
+#include <string.h>
+#include <unistd.h>
+
+#include "native.h"
+
+OpObject* new_op(module_state* state, ContextObject* context, tm_op op, PyObject* kept) {
+  OpObject* self = PyObject_New(OpObject, state->op);
+  if (self == NULL) {
+    if (op != 0) {
+      (void)tm_op_wait(context->context, &op, 1, -1);
+    }
+    return NULL;
+  }
+  self->context = (ContextObject*)Py_NewRef((PyObject*)context);
+  self->op = op;
+  self->result = NULL;
+  self->kept = Py_XNewRef(kept);
+  self->views = NULL;
+  self->count = 0;
+  self->modes = NULL;
+  self->single = false;
+  return self;
+}
+
+/* An operation that was not waited for ends first, because it writes to `views`. */
+static void op_dealloc(PyObject* object) {
+  OpObject* self = (OpObject*)object;
+  PyTypeObject* type = Py_TYPE(object);
+  if (self->op != 0) {
+    tm_context* context = self->context->context;
+    tm_status status;
+    (void)tm_op_cancel(context, self->op);
+    Py_BEGIN_ALLOW_THREADS status = tm_op_wait(context, &self->op, 1, -1);
+    Py_END_ALLOW_THREADS if (status == TM_OK && self->count != 0) {
+      (void)tm_release(context, self->views, (size_t)self->count, TM_HOST_ORDER);
+    }
+  }
+  PyMem_Free(self->views);
+  PyMem_Free(self->modes);
+  Py_XDECREF(self->result);
+  Py_XDECREF(self->kept);
+  Py_DECREF((PyObject*)self->context);
+  PyObject_Free(object);
+  Py_DECREF(type);
+}
+
+/* The result of an operation that has ended well: its views, or None. */
+static PyObject* make_result(OpObject* self) {
+  if (self->count == 0) {
+    return Py_NewRef(Py_None);
+  }
+  module_state* state = state_of((PyObject*)self);
+  PyObject* list = PyList_New(self->count);
+  for (Py_ssize_t i = 0; i < self->count; ++i) {
+    BufferObject* buffer = (BufferObject*)PyList_GetItem(self->kept, i);
+    PyObject* view = list != NULL ? new_view(state, buffer, &self->views[i], self->modes[i]) : NULL;
+    if (view == NULL) {
+      if (list == NULL) {
+        (void)tm_release(self->context->context, &self->views[i], 1, TM_HOST_ORDER);
+      }
+      Py_CLEAR(list);
+    } else {
+      (void)PyList_SetItem(list, i, view);
+    }
+  }
+  if (list == NULL || !self->single) {
+    return list;
+  }
+  PyObject* view = Py_NewRef(PyList_GetItem(list, 0));
+  Py_DECREF(list);
+  return view;
+}
+
+static PyObject* op_wait(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"timeout", NULL};
+  OpObject* self = (OpObject*)object;
+  PyObject* timeout = NULL;
+  int64_t limit = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O", names, &timeout) ||
+      !to_timeout(timeout, &limit)) {
+    return NULL;
+  }
+  if (self->op == 0) {
+    if (self->result == NULL) {
+      PyErr_SetString(PyExc_ValueError,
+                      "the operation has failed or was cancelled, and was waited for");
+    }
+    return Py_XNewRef(self->result);
+  }
+  tm_context* context = self->context->context;
+  const tm_op op = self->op;
+  tm_status status;
+  Py_BEGIN_ALLOW_THREADS status = tm_op_wait(context, &op, 1, limit);
+  Py_END_ALLOW_THREADS if (self->op == 0) { /* Another thread was faster. */
+    return op_wait(object, args, kwargs);
+  }
+  /* After these the operation exists, and may be waited for again. */
+  if (status == TM_TIMED_OUT && tm_op_poll(context, op) != TM_INVALID_ARGUMENT) {
+    return raise_status(state_of(object), status, context, 0);
+  }
+  if (status == TM_BUSY && tm_op_poll(context, op) != TM_INVALID_ARGUMENT) {
+    return raise_status(state_of(object), status, context, 0);
+  }
+  self->op = 0;
+  if (status != TM_OK) {
+    return raise_status(state_of(object), status, context, 0);
+  }
+  self->result = make_result(self);
+  Py_CLEAR(self->kept);
+  return Py_XNewRef(self->result);
+}
+
+static PyObject* op_done(PyObject* object, PyObject* unused) {
+  (void)unused;
+  OpObject* self = (OpObject*)object;
+  return PyBool_FromLong(self->op == 0 || tm_op_poll(self->context->context, self->op) != TM_BUSY);
+}
+
+static PyObject* op_cancel(PyObject* object, PyObject* unused) {
+  (void)unused;
+  OpObject* self = (OpObject*)object;
+  if (self->op != 0) {
+    (void)tm_op_cancel(self->context->context, self->op);
+  }
+  Py_RETURN_NONE;
+}
+
+static PyObject* op_open_fd(PyObject* object, PyObject* unused) {
+  (void)unused;
+  OpObject* self = (OpObject*)object;
+  if (self->op == 0) {
+    PyErr_SetString(PyExc_ValueError, "the operation has ended, and was waited for");
+    return NULL;
+  }
+  int fd = -1;
+  const tm_status status = tm_op_fd(self->context->context, self->op, &fd);
+  return status == TM_OK ? PyLong_FromLong(fd)
+                         : raise_status(state_of(object), status, self->context->context, 0);
+}
+
+static PyObject* op_await(PyObject* object) {
+  module_state* state = state_of(object);
+  PyObject* waiter = PyObject_CallFunctionObjArgs(state->wait_for, object, NULL);
+  PyObject* iterator = NULL;
+  if (waiter != NULL) {
+    iterator = PyObject_CallMethod(waiter, "__await__", NULL);
+    Py_DECREF(waiter);
+  }
+  return iterator;
+}
+
+#define FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
+
+static PyMethodDef op_methods[] = {
+    {"wait", FUNCTION(op_wait), METH_VARARGS | METH_KEYWORDS,
+     "wait(timeout=None)\n--\n\n"
+     "Wait for the end, and return the result: views for an acquire, else None.\n\n"
+     "Raise the error of the operation, or TimedOut: then the operation goes on, and may be waited "
+     "for\n"
+     "again. timeout is in seconds."},
+    {"done", op_done, METH_NOARGS,
+     "done()\n--\n\nReturn whether the operation has ended. Never waits."},
+    {"cancel", op_cancel, METH_NOARGS,
+     "cancel()\n--\n\nAsk the operation to end early. wait() then raises Cancelled, unless it "
+     "ended first."},
+    {"open_fd", op_open_fd, METH_NOARGS,
+     "open_fd()\n--\n\n"
+     "Return a new file descriptor, which is readable once the operation has ended. The caller "
+     "closes it."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot op_slots[] = {
+    {Py_tp_doc,
+     "An operation in progress: await it, or call wait().\n\n"
+     "An operation that is dropped without either is cancelled, and waited for."},
+    {Py_tp_dealloc, op_dealloc},
+    {Py_tp_methods, op_methods},
+    {Py_am_await, op_await},
+    {0, NULL},
+};
+PyType_Spec op_spec = {"tiermem.Op", sizeof(OpObject), 0,
+                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, op_slots};

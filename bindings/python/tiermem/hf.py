@@ -1,0 +1,109 @@
+"""Models of Hugging Face that are larger than memory, without a copy in an offload folder.
+
+    from accelerate import cpu_offload, init_empty_weights
+    import tiermem.hf
+
+    with init_empty_weights():
+        model = AutoModelForCausalLM.from_config(config)
+    weights = tiermem.hf.open("path/of/the/model")       # a folder, an index, or a .safetensors file
+    cpu_offload(model, execution_device="cpu", state_dict=weights)
+
+Weights are read from the files when a module needs them, and those of the next modules are read
+ahead, in the order of the last pass. Nothing is written.
+"""
+
+import io
+import json
+import os
+import weakref
+from collections.abc import Mapping
+
+from . import default
+from .safetensors import safe_open
+
+__all__ = ["Weights", "open"]
+
+
+def open(path, *, context=None, dram=None, ahead=2):
+    """Return the tensors of a model as a mapping by name.
+
+    path: a .safetensors file, a .index.json file, or a folder with one of them.
+    context: a tiermem.Context; None: the one that all users share.
+    dram: its budget for DRAM from now on, in bytes. It must hold the largest module twice.
+    ahead: how many of the next tensors are read ahead; 0: none.
+    """
+    context = default() if context is None else context
+    if dram is not None:
+        context.set_budget("dram", dram)
+    return Weights(_files_of(os.fspath(path)), context, ahead)
+
+
+class Weights(Mapping):
+    """Tensors by name, over adopted files. A tensor is pinned in memory while it lives."""
+
+    def __init__(self, paths, context, ahead=2):
+        self.context = context
+        self._ahead = ahead
+        self._file_of = {}
+        for path in paths:
+            file = safe_open(path, framework="pt", context=context)
+            for name in file.keys():
+                if name in self._file_of:
+                    raise ValueError(f"tensor {name!r} is in {path} and in another file; keep one of them")
+                self._file_of[name] = file
+        self._live = weakref.WeakValueDictionary()
+        self._next = {}  # By name: the tensor that was asked for after it.
+        self._last = None
+
+    def __getitem__(self, name):
+        file = self._file_of[name]
+        # Tied weights are recognised by their address: the same tensor while it lives.
+        tensor = self._live.get(name)
+        if tensor is None:
+            tensor = file.get_tensor(name)
+            self._live[name] = tensor
+        self._note(name)
+        return tensor
+
+    def __iter__(self):
+        return iter(self._file_of)
+
+    def __len__(self):
+        return len(self._file_of)
+
+    def __contains__(self, name):
+        return name in self._file_of
+
+    def prefetch(self, names):
+        """Read tensors ahead. Does nothing for those that have no room."""
+        ranges = [self._file_of[name].range_of(name) for name in names]
+        ranges = [each for each in ranges if each[2] != 0]
+        return self.context.prefetch(ranges) if ranges else None
+
+    def _note(self, name):
+        if self._last is not None:
+            self._next[self._last] = name
+        self._last = name
+        ahead, at = [], name
+        while len(ahead) < self._ahead and (at := self._next.get(at)) not in (None, name):
+            ahead.append(at)
+        missing = [each for each in ahead if each not in self._live]
+        if missing:
+            self._pending = self.prefetch(missing)  # Kept: an Op that is dropped is cancelled.
+
+
+def _files_of(path):
+    if os.path.isdir(path):
+        for name in ("model.safetensors.index.json", "model.safetensors"):
+            if os.path.exists(os.path.join(path, name)):
+                return _files_of(os.path.join(path, name))
+        raise FileNotFoundError(
+            f"{path} has neither model.safetensors nor model.safetensors.index.json; give the path of a "
+            "file"
+        )
+    if not path.endswith(".json"):
+        return [path]
+    with io.open(path) as file:
+        index = json.load(file)
+    folder = os.path.dirname(path)
+    return [os.path.join(folder, name) for name in sorted(set(index["weight_map"].values()))]

@@ -1,0 +1,185 @@
+"""Tensors of a .safetensors file that may be larger than memory.
+
+    with tiermem.safetensors.safe_open("model.safetensors", framework="pt") as file:
+        weight = file.get_tensor("model.embed.weight")
+
+The names are those of the library safetensors. A tensor is memory of tiermem: it is read when it is
+asked for, stays in place while it lives, and makes room afterwards. Nothing is written. Checksums:
+bytes that are read again must be those of the first time.
+"""
+
+import json
+import os
+import struct
+
+from . import default
+from ._tensors import Tensor, bytes_of
+
+__all__ = ["safe_open"]
+
+_TYPES = {
+    "BOOL": "bool",
+    "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
+    "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64",
+    "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
+    "C64": "complex64",
+}  # fmt: skip
+_LARGEST_HEADER = 100_000_000  # The limit of the format.
+
+
+class safe_open:
+    """A .safetensors file. Use it as a context manager, or close() it.
+
+    framework: "pt" or "torch", "np" or "numpy".
+    writable: tensors may be changed; the changes are in memory only, and end with close().
+    context: a tiermem.Context; None: the one that all users share.
+    """
+
+    def __init__(self, filename, framework="pt", device="cpu", *, writable=False, context=None):
+        if framework not in ("pt", "torch", "np", "numpy"):
+            raise ValueError(f"framework is {framework!r}; accepted are 'pt' and 'np'")
+        if str(device) != "cpu":
+            raise ValueError(f"device is {device!r}; accepted is 'cpu': move the tensor afterwards")
+        self._from_dlpack = _torch_tensor if framework in ("pt", "torch") else _numpy_array
+        self._path = os.fspath(filename)
+        self._mode = "rw" if writable else "r"
+        self._entries, self._metadata, self._begin = _read_header(self._path)
+        context = default() if context is None else context
+        label = os.path.basename(self._path)
+        self.buffer = context.adopt_file(self._path, private=writable, label=label)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def close(self):
+        """Give up the file. Tensors that are still there stay valid."""
+        self.buffer = None
+
+    def keys(self):
+        """Return the names of the tensors, in the order of the file."""
+        return list(self._entries)
+
+    offset_keys = keys
+
+    def metadata(self):
+        """Return the metadata of the file, or None."""
+        return self._metadata
+
+    def get_tensor(self, name):
+        """Return the tensor. Its bytes are pinned while it lives."""
+        dtype, shape, begin = self._entry(name)
+        return self._tensor(dtype, shape, begin)
+
+    def get_slice(self, name):
+        """Return a slice: an object that reads only the rows that its index selects."""
+        dtype, shape, begin = self._entry(name)
+        return _Slice(self, dtype, shape, begin)
+
+    def range_of(self, name):
+        """Return (buffer, offset, length) of a tensor, for prefetch() and advise()."""
+        dtype, shape, begin = self._entry(name)
+        return (self.buffer, begin, bytes_of(dtype, shape))
+
+    def _entry(self, name):
+        if self.buffer is None:
+            raise ValueError(f"{self._path} is closed; open it again")
+        try:
+            return self._entries[name]
+        except KeyError:
+            raise KeyError(f"{self._path} has no tensor {name!r}") from None
+
+    def _tensor(self, dtype, shape, begin):
+        length = bytes_of(dtype, shape)
+        if length == 0:
+            return self._from_dlpack(Tensor(_Nothing(), dtype, shape), dtype)
+        view = self.buffer.view(begin, length, self._mode)
+        return self._from_dlpack(Tensor(view, dtype, shape), dtype)
+
+
+class _Slice:
+    def __init__(self, file, dtype, shape, begin):
+        self._file, self._dtype, self._shape, self._begin = file, dtype, shape, begin
+
+    def get_shape(self):
+        """Return the shape of the whole tensor."""
+        return list(self._shape)
+
+    def get_dtype(self):
+        """Return the name of the type in the file."""
+        return next(name for name, ours in _TYPES.items() if ours == self._dtype)
+
+    def __getitem__(self, index):
+        first, *rest = index if isinstance(index, tuple) else (index,)
+        if not self._shape:
+            raise IndexError("the tensor has no dimension to slice")
+        whole = self._file
+        if isinstance(first, slice) and first.step in (None, 1):
+            start, stop, _ = first.indices(self._shape[0])
+            row = bytes_of(self._dtype, self._shape[1:])
+            rows = (max(stop - start, 0), *self._shape[1:])
+            part = whole._tensor(self._dtype, rows, self._begin + start * row)
+            return part[(slice(None), *rest)] if rest else part
+        return whole._tensor(self._dtype, self._shape, self._begin)[index]
+
+
+class _Nothing:
+    """The owner of a tensor without elements."""
+
+    def _dlpack(self, code, bits, shape, offset, versioned):
+        raise BufferError("a tensor without elements has no memory")
+
+
+def _read_header(path):
+    size = os.stat(path).st_size
+    with open(path, "rb") as file:
+        start = file.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else None
+        if length is None or length > min(_LARGEST_HEADER, size - 8):
+            raise ValueError(
+                f"{path} is not a safetensors file: its header would have {length} bytes, and the file "
+                f"has {size}; check that the download is complete"
+            )
+        try:
+            header = json.loads(file.read(length))
+        except ValueError as error:
+            raise ValueError(f"{path} is not a safetensors file: its header is not JSON ({error})") from None
+    metadata = header.pop("__metadata__", None)
+    begin = 8 + length
+    entries = {}
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        if entry["dtype"] not in _TYPES:
+            raise ValueError(f"{path}: tensor {name!r} has the type {entry['dtype']}; accepted are "
+                             f"{', '.join(_TYPES)}")
+        dtype, shape = _TYPES[entry["dtype"]], tuple(entry["shape"])
+        first, last = entry["data_offsets"]
+        if last - first != bytes_of(dtype, shape) or not 0 <= first <= last <= size - begin:
+            raise ValueError(
+                f"{path}: tensor {name!r} is at {first} to {last} of {size - begin} bytes of data, which "
+                f"does not fit its shape {list(shape)}; check that the download is complete"
+            )
+        entries[name] = (dtype, shape, begin + first)
+    return entries, metadata, begin
+
+
+def _torch_tensor(tensor, dtype):
+    import torch
+
+    if tensor.nbytes == 0:
+        return torch.empty(tensor.shape, dtype=getattr(torch, dtype))
+    from .torch import from_tensor
+
+    return from_tensor(tensor)
+
+
+def _numpy_array(tensor, dtype):
+    import numpy as np
+
+    if dtype not in np.sctypeDict:
+        raise TypeError(f"NumPy has no type {dtype}; use framework='pt'")
+    if tensor.nbytes == 0:
+        return np.empty(tensor.shape, dtype)
+    return np.from_dlpack(tensor)

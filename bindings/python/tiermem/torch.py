@@ -1,0 +1,264 @@
+"""PyTorch tensors over tiermem's memory, and training with less memory than the state needs.
+
+    import tiermem, tiermem.torch
+
+    optimizer = tiermem.torch.tier(torch.optim.AdamW(model.parameters(), fused=True), model)
+    for batch in batches:
+        with tiermem.torch.offload_activations():
+            loss = model(batch)
+        loss.backward()          # steps each parameter, and drops its gradient
+        optimizer.step()         # marks the end of the step
+
+Parameters and moments are in mapped buffers: ordinary CPU tensors with fixed addresses, of which the
+recently used part is in memory. The results are those of plain PyTorch, bit for bit.
+"""
+
+import contextlib
+import math
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from . import default
+from ._tensors import TYPES, Tensor
+
+__all__ = ["TieredOptimizer", "buffer_of", "empty", "from_tensor", "offload_activations", "place",
+           "tier", "zeros"]  # fmt: skip
+
+# The buffers of tensors, for hints. No attribute of the tensor, because that would be pickled with it.
+_buffers = WeakIdKeyDictionary()
+_NAMES = {getattr(torch, name): name for name in TYPES if hasattr(torch, name)}
+
+
+def _name_of(dtype):
+    try:
+        return _NAMES[dtype]
+    except KeyError:
+        accepted = ", ".join(_NAMES.values())
+        raise TypeError(f"{dtype} has no type in DLPack; accepted are {accepted}") from None
+
+
+def from_tensor(tensor):
+    """Return the torch tensor over a tiermem.Tensor. It keeps the bytes alive, or pinned for a view.
+
+    PyTorch has no read-only tensors: a store into a tensor over a read-only view of an adopted file
+    ends the process with SIGSEGV, and a message that names the buffer.
+    """
+    return torch.from_dlpack(tensor)
+
+
+def zeros(*shape, dtype=None, context=None, label=None, **options):
+    """Return a new tensor of zeros in a mapped buffer. It uses no memory until it is touched.
+
+    context: a tiermem.Context; None: the one that all users share. options: those of Context.alloc().
+    """
+    if len(shape) == 1 and not isinstance(shape[0], int):
+        shape = tuple(shape[0])
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    name = _name_of(dtype)
+    nbytes = math.prod(shape) * (TYPES[name][1] // 8)
+    if nbytes == 0:
+        return torch.zeros(shape, dtype=dtype)
+    context = default() if context is None else context
+    buffer = context.alloc(nbytes, mapped=True, label=label, **options)
+    tensor = torch.from_dlpack(Tensor(buffer, name, shape))
+    _buffers[tensor] = buffer
+    return tensor
+
+
+empty = zeros  # New buffers read as zeros without being written.
+
+
+def buffer_of(tensor):
+    """Return the Buffer of a tensor that zeros(), empty() or tier() placed, or None. For hints."""
+    return _buffers.get(tensor)
+
+
+def _moved(tensor, context, label):
+    """Return a copy of the tensor in a mapped buffer, or the tensor if it cannot be one."""
+    dense = tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.is_contiguous()
+    if not dense or tensor.numel() == 0 or tensor.dtype not in _NAMES:
+        return tensor
+    placed = zeros(tensor.shape, dtype=tensor.dtype, context=context, label=label)
+    with torch.no_grad():
+        placed.copy_(tensor)
+    return placed
+
+
+def place(module, *, context=None, least=1 << 16):
+    """Move the parameters of a Module to mapped buffers. They keep their identity. Return the module.
+
+    Call it for each layer as soon as it exists, and the model is never in plain memory as a whole.
+    least: parameters of fewer bytes stay where they are.
+    """
+    context = default() if context is None else context
+    for name, parameter in module.named_parameters():
+        _place(parameter, context, name, least)
+    _trim()
+    return module
+
+
+def _place(parameter, context, label, least):
+    if parameter.numel() * parameter.element_size() < least or buffer_of(parameter) is not None:
+        return
+    placed = _moved(parameter.data, context, label)
+    if placed is not parameter.data:
+        parameter.data = placed
+        _buffers[parameter] = buffer_of(placed)
+
+
+def _trim():
+    """Give freed memory back to the kernel.
+
+    PyTorch aligns each block, so glibc cannot use a freed block for another one of the same size: what
+    moved to a buffer would stay in memory a second time.
+    """
+    import ctypes
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+class TieredOptimizer:
+    """An optimizer with parameters and state in mapped buffers: tier() makes it.
+
+    It has the interface of the optimizer, for schedulers and checkpoints. state_dict() returns the
+    state itself: torch.save() streams it.
+    """
+
+    def __init__(self, optimizer, names, context, step_in_backward, least):
+        self.optimizer = optimizer
+        self.context = context
+        self._names = names
+        self._least = least
+        self._step_in_backward = step_in_backward
+        self._groups = {p: group for group in optimizer.param_groups for p in group["params"]}
+        for parameter in self._groups:
+            _place(parameter, context, names.get(parameter, "parameter"), least)
+        _trim()
+        if step_in_backward:
+            for parameter in self._groups:
+                parameter.register_post_accumulate_grad_hook(self._step_one)
+
+    # The optimizer makes the state of a parameter at its first step. It moves right then, so that
+    # there is never more of it in plain memory than that of one parameter.
+    def _step_one(self, parameter):
+        everything = self.optimizer.param_groups
+        group = next(g for g in everything if any(p is parameter for p in g["params"]))
+        self.optimizer.param_groups = [{**group, "params": [parameter]}]
+        try:
+            self.optimizer.step()
+        finally:
+            self.optimizer.param_groups = everything
+        if self._step_in_backward:
+            parameter.grad = None
+        self._place_state(parameter)
+
+    def _place_state(self, parameter):
+        state = self.optimizer.state.get(parameter, {})
+        moved = False
+        for key, value in state.items():
+            if (
+                torch.is_tensor(value)
+                and buffer_of(value) is None
+                and value.numel() * value.element_size() >= self._least
+            ):
+                label = f"{key} {self._names.get(parameter, '')}".strip()
+                state[key] = _moved(value, self.context, label)
+                moved = True
+        if moved:
+            del value
+            _trim()
+
+    def step(self, closure=None):
+        """Mark the end of a step. Without step_in_backward, step each parameter that has a gradient."""
+        if closure is not None:
+            raise NotImplementedError("closures are not supported; compute the loss before step()")
+        if not self._step_in_backward:
+            for group in self.optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        self._step_one(parameter)
+        self.context.tick(step=True)
+
+    def zero_grad(self, set_to_none=True):
+        """Drop the gradients, as the optimizer does."""
+        self.optimizer.zero_grad(set_to_none=set_to_none)
+
+    def load_state_dict(self, state_dict):
+        """Load a state, and place it in mapped buffers."""
+        self.optimizer.load_state_dict(state_dict)
+        for parameter in self._groups:
+            self._place_state(parameter)
+
+    def __getattr__(self, name):  # param_groups, state, state_dict, defaults …
+        return getattr(self.optimizer, name)
+
+
+def tier(optimizer, model=None, *, context=None, dram=None, step_in_backward=True, least=1 << 16):
+    """Place the parameters and the state of an optimizer in mapped buffers. Return a TieredOptimizer.
+
+    Call it before the first step. Parameters keep their identity, so the model needs no change.
+
+    model: a Module, for the names of the buffers.
+    context: a tiermem.Context; None: the one that all users share.
+    dram: its budget for DRAM from now on, in bytes.
+    step_in_backward: step each parameter as soon as backward() has its gradient, and drop the
+        gradient. Gradients then need no memory; they cannot be clipped or accumulated.
+    least: parameters and state of fewer bytes stay in plain memory.
+
+    The optimizer must treat its parameters one by one, as SGD, Adam, AdamW, RMSprop and Adagrad do.
+    Raise TypeError for others.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise TypeError("LBFGS steps all parameters together; use an optimizer that steps each by itself")
+    context = default() if context is None else context
+    if dram is not None:
+        context.set_budget("dram", dram)
+    names = {parameter: name for name, parameter in model.named_parameters()} if model is not None else {}
+    return TieredOptimizer(optimizer, names, context, step_in_backward, least)
+
+
+class _Saved:
+    """An activation in a buffer."""
+
+    __slots__ = ("buffer", "dtype", "shape")
+
+    def __init__(self, tensor, context):
+        self.dtype = _name_of(tensor.dtype)
+        self.shape = tuple(tensor.shape)
+        self.buffer = context.alloc(tensor.numel() * tensor.element_size(), label="activation")
+        with self.buffer.view(mode="w") as view:
+            torch.from_dlpack(Tensor(view, self.dtype, self.shape)).copy_(tensor)
+
+    def load(self):
+        return torch.from_dlpack(Tensor(self.buffer.view(mode="rw"), self.dtype, self.shape))
+
+
+@contextlib.contextmanager
+def offload_activations(*, context=None, least=1 << 20):
+    """Keep what the forward pass saves for the backward pass in buffers, which may exceed memory.
+
+    Tensors of fewer than `least` bytes, parameters, and tensors of other devices stay where they are.
+    """
+    context = default() if context is None else context
+
+    def pack(tensor):
+        owner = tensor._base if tensor._base is not None else tensor
+        if (
+            isinstance(owner, torch.nn.Parameter)
+            or tensor.device.type != "cpu"
+            or tensor.layout != torch.strided
+            or not tensor.is_contiguous()
+            or tensor.dtype not in _NAMES
+            or tensor.numel() * tensor.element_size() < max(least, 1)
+        ):
+            return tensor
+        return _Saved(tensor.detach(), context)
+
+    def unpack(packed):
+        return packed.load() if isinstance(packed, _Saved) else packed
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        yield

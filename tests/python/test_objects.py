@@ -1,0 +1,370 @@
+"""Contexts, buffers, views and operations of the Python package."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import tiermem
+
+SPEC = "dram=16M; nvme={}:64M"
+
+
+class Objects(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.context = tiermem.Context(SPEC.format(self.folder.name), name=self.id())
+
+    def tearDown(self):
+        if not self.context.closed:
+            self.context.close(force=True)
+        self.folder.cleanup()
+
+    def test_bytes_exceed_memory(self):
+        buffer = self.context.alloc(40 << 20, label="large")
+        for at in range(0, 40 << 20, 1 << 20):
+            buffer.write((at >> 20).to_bytes(1, "little") * (1 << 20), at)
+        for at in range(0, 40 << 20, 1 << 20):
+            with buffer.view(at, 1 << 20) as view:
+                self.assertEqual(bytes(view), (at >> 20).to_bytes(1, "little") * (1 << 20))
+        self.assertGreater(self.context.stats()["demoted"], 0)
+
+    def test_a_view_is_memory(self):
+        buffer = self.context.alloc(1 << 20)
+        with buffer.view(100, 50, "w") as view:
+            self.assertEqual((len(view), view.nbytes, view.readonly), (50, 50, False))
+            view[:] = bytes(range(50))
+            view[3] = 200
+        with buffer.view(100, 50) as view:
+            self.assertTrue(view.readonly)
+            self.assertEqual((view[0], view[3], bytes(view[10:13])), (0, 200, b"\n\x0b\x0c"))
+            with self.assertRaises(TypeError):
+                view[0] = 1
+        self.assertTrue(view.released)
+        with self.assertRaisesRegex(ValueError, "was released"):
+            view[0]
+        view.release()
+
+    def test_a_view_stays_while_memory_uses_it(self):
+        buffer = self.context.alloc(1 << 20)
+        view = buffer.view(0, 4096, "rw")
+        memory = memoryview(view)
+        with self.assertRaisesRegex(BufferError, "1 memoryviews"):
+            view.release()
+        with self.assertRaisesRegex(BufferError, "1 views and tensors"):
+            buffer.free()
+        memory.release()
+        view.release()
+        buffer.free()
+        self.assertTrue(buffer.freed)
+        for call in (buffer.view, buffer.read, buffer.info, buffer.why, lambda: len(buffer)):
+            with self.assertRaisesRegex(ValueError, "was freed"):
+                call()
+
+    def test_a_mapped_buffer_is_memory(self):
+        if not self.context.can_map:
+            self.skipTest("this machine has no mapped buffers")
+        buffer = self.context.alloc(32 << 20, mapped=True)
+        memory = memoryview(buffer)
+        for at in range(0, 32 << 20, 1 << 20):
+            memory[at] = (at >> 20) + 1
+        self.assertEqual([memory[at] for at in range(0, 32 << 20, 1 << 20)], list(range(1, 33)))
+        self.assertEqual(buffer.read(5 << 20, 1), b"\x06")
+        with self.assertRaises(BufferError):
+            buffer.free()
+        memory.release()
+        buffer.free()
+
+    def test_a_plain_buffer_has_no_address(self):
+        buffer = self.context.alloc(4096)
+        self.assertIsNone(buffer.address)
+        self.assertFalse(hasattr(buffer, "__array_interface__"))
+        with self.assertRaisesRegex(BufferError, "mapped=True"):
+            memoryview(buffer)
+
+    def test_ranges_are_checked(self):
+        buffer = self.context.alloc(10_000)
+        for arguments, message in (
+            ((10_001,), "offset is 10001"),
+            ((9_999, 2), "2 bytes from offset 9999"),
+            ((10_000,), "0 bytes at offset 10000"),
+            ((-1,), "offset is -1"),
+            ((0, 2**64), "length is 18446744073709551616"),
+            ((0, 0), "at least 1 byte"),
+            ((0, 1, "x"), "mode is 'x'"),
+            ((0, 1, "r", -1), "timeout is -1"),
+            ((0, 1, "r", float("nan")), "timeout is nan"),
+        ):
+            with self.subTest(arguments), self.assertRaisesRegex(ValueError, message):
+                buffer.view(*arguments)
+        with self.assertRaisesRegex(TypeError, "unexpected argument 'size'"):
+            buffer.view(size=1)
+        with self.assertRaisesRegex(TypeError, "several values for argument 'offset'"):
+            buffer.view(0, offset=0)
+        with self.assertRaisesRegex(ValueError, "from offset 9999"):
+            buffer.write(b"xx", 9_999)
+        with self.assertRaisesRegex(ValueError, "the buffer has 10000 bytes"):
+            buffer.read(0, 1 << 40)
+        self.assertEqual(buffer.read(10_000), b"")
+
+    def test_several_ranges_at_once(self):
+        one, two = self.context.alloc(1 << 20), self.context.alloc(1 << 20)
+        views = self.context.acquire([(one, 0, 10, "w"), (two, 5), two], "rw")
+        self.assertEqual([view.nbytes for view in views], [10, (1 << 20) - 5, 1 << 20])
+        views[1][0] = 77
+        self.assertEqual(views[2][5], 77)
+        for view in views:
+            view.release()
+        with self.assertRaisesRegex(ValueError, "at least one"):
+            self.context.acquire([])
+        with self.assertRaisesRegex(TypeError, "tiermem.Buffer, not 3"):
+            self.context.acquire([3])
+
+    def test_without_room_the_error_is_a_memory_error(self):
+        big = self.context.alloc(12 << 20, label="the holder")
+        other = self.context.alloc(12 << 20, label="other")
+        with big.view(mode="w"):
+            with self.assertRaises(MemoryError) as caught:
+                other.view(mode="w", timeout=0.05)
+        error = caught.exception
+        self.assertIsInstance(error, tiermem.NoCapacity)
+        self.assertEqual((error.status, error.tier, error.holder), ("no_capacity", "dram:0", "the holder"))
+        self.assertGreater(error.needed, 0)
+        self.assertIn("the holder", str(error))
+        with other.view(mode="w", timeout=5):
+            pass
+
+    def test_never_waiting_is_busy(self):
+        buffer = self.context.alloc(2 << 20)
+        buffer.write(b"x" * (2 << 20))
+        buffer.evict()
+        self.assertEqual(buffer.info()["resident"], 0)
+        with self.assertRaises(BlockingIOError):
+            buffer.view(timeout=0)
+        self.assertEqual(buffer.read(0, 3), b"xxx")
+
+    def test_operations(self):
+        buffer = self.context.alloc(4 << 20)
+        buffer.write(b"y" * (4 << 20))
+        buffer.evict()
+        op = buffer.prefetch(0, 2 << 20)
+        self.assertIsNone(op.wait(5))
+        self.assertIsNone(op.wait())
+        self.assertTrue(op.done())
+        self.assertGreaterEqual(buffer.info()["resident"], 2 << 20)
+        view = buffer.view_async(2 << 20, mode="rw").wait(5)
+        self.assertEqual(bytes(view[:2]), b"yy")
+        views = self.context.acquire_async([buffer, (buffer, 0, 5)]).wait(5)
+        self.assertEqual([each.nbytes for each in views], [4 << 20, 5])
+        buffer.prefetch()  # It is not waited for.
+
+    def test_operations_can_be_awaited(self):
+        buffer = self.context.alloc(4 << 20)
+        buffer.write(b"z" * (4 << 20))
+        buffer.evict()
+
+        async def run():
+            first, second = await asyncio.gather(
+                self.view(buffer, 0), self.view(buffer, 2 << 20)
+            )
+            return bytes(first[:1]), bytes(second[:1])
+
+        self.assertEqual(asyncio.run(run()), (b"z", b"z"))
+
+    @staticmethod
+    async def view(buffer, offset):
+        return await buffer.view_async(offset, 2 << 20)
+
+    def test_a_cancelled_operation_leaves_nothing_pinned(self):
+        holder = self.context.alloc(12 << 20)
+        other = self.context.alloc(12 << 20)
+        with holder.view(mode="w"):
+            op = other.view_async(mode="w")
+            self.assertFalse(op.done())
+            with self.assertRaises(TimeoutError):
+                op.wait(0.02)
+            op.cancel()
+            with self.assertRaises(tiermem.Cancelled):
+                op.wait(5)
+            with self.assertRaisesRegex(ValueError, "was waited for"):
+                op.wait()
+            other.view_async(mode="w")  # Dropped while it waits.
+        self.assertEqual(other.info()["pinned"], 0)
+
+    def test_adopted_files(self):
+        path = os.path.join(self.folder.name, "file")
+        with open(path, "wb") as file:
+            file.write(bytes(range(256)) * 4096)
+        buffer = self.context.adopt_file(path, 256, 1 << 19, label="adopted")
+        self.assertEqual(buffer.read(0, 4), b"\0\1\2\3")
+        with self.assertRaises(tiermem.InvalidArgument):
+            buffer.view(mode="rw")
+        own = self.context.adopt_file(path, private=True)
+        own.write(b"changed", 1000)
+        self.assertEqual(own.read(998, 11), b"\xe6\xe7changed\xef\xf0")
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), bytes(range(256)) * 4096)
+        with self.assertRaises(OSError) as caught:
+            self.context.adopt_file(os.path.join(self.folder.name, "none"))
+        self.assertIn("none", str(caught.exception))
+        with self.assertRaises(tiermem.InvalidArgument):
+            self.context.adopt_file(path, 1 << 40)
+
+    def test_why_info_stats_tiers(self):
+        buffer = self.context.alloc(3 << 20, label="told")
+        self.assertIn("zero", buffer.why().lower() + " zero")
+        info = buffer.info()
+        self.assertEqual((info["label"], info["nbytes"]), ("told", 3 << 20))
+        tiers = {tier["tier"]: tier for tier in self.context.tiers}
+        self.assertEqual(tiers["dram:0"]["budget"], 16 << 20)
+        self.assertIn("promoted", self.context.stats())
+        self.context.set_budget("dram", 12 << 20)
+        self.assertEqual(self.context.tiers[0]["budget"], 12 << 20)
+        for wrong in ("tape", "gpu:", "gpu:x", "dram:99999999999", 7):
+            with self.subTest(wrong), self.assertRaisesRegex(ValueError, "accepted are"):
+                self.context.set_budget(wrong, 1 << 20)
+        self.assertEqual(self.context.tick(), 1)
+        self.assertEqual(self.context.tick(step=True), 2)
+        with self.assertRaisesRegex(ValueError, "'next_use'"):
+            buffer.advise("soon")
+        buffer.advise("keep", value=1)
+
+    def test_dont_need_gives_zeros(self):
+        buffer = self.context.alloc(2 << 20)
+        buffer.write(b"x" * (2 << 20))
+        buffer.advise("dont_need")
+        self.assertEqual(buffer.read(0, 3), b"\0\0\0")
+
+    def test_a_closed_context(self):
+        buffer = self.context.alloc(1 << 20)
+        view = buffer.view()
+        with self.assertRaises(tiermem.Busy) as caught:
+            self.context.close(timeout=1)
+        self.assertIn("view", str(caught.exception))
+        view.release()
+        self.context.close()
+        self.context.close()
+        self.assertTrue(self.context.closed)
+        with self.assertRaisesRegex(ValueError, "closed"):
+            self.context.alloc(1)
+        with self.assertRaises(tiermem.ShutDown):
+            buffer.view()
+        with self.assertRaises(tiermem.ShutDown):
+            buffer.read()
+
+    def test_buffers_keep_their_context(self):
+        buffer = tiermem.Context(SPEC.format(self.folder.name)).alloc(1 << 20)
+        gc.collect()
+        buffer.write(b"here")
+        self.assertEqual(buffer.read(0, 4), b"here")
+
+    def test_an_exception_in_a_block_is_the_one_that_is_seen(self):
+        with self.assertRaises(ZeroDivisionError):
+            with tiermem.Context(SPEC.format(self.folder.name)) as context:
+                with context.alloc(4096).view(mode="rw") as view:
+                    memory = memoryview(view)
+                    memory[0] = 1 // 0
+
+    def test_threads(self):
+        buffer = self.context.alloc(32 << 20)
+        errors = []
+
+        def work(number):
+            try:
+                for turn in range(20):
+                    at = (number * 20 + turn) % 32 << 20
+                    with buffer.view(at, 1 << 20, "rw") as view:
+                        view[number] = turn
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(errors, [])
+
+    def test_labels_that_are_no_text_are_refused(self):
+        with self.assertRaises(TypeError):
+            self.context.alloc(1, label=3)
+        with self.assertRaises(ValueError):
+            self.context.alloc(1, label="a\0b")
+        with self.assertRaises(tiermem.InvalidArgument):
+            self.context.alloc(1, extent_bytes=5000)
+        with self.assertRaises(ValueError):
+            tiermem.Context("dram=4Q")
+
+
+class Processes(unittest.TestCase):
+    """The end of processes, and children of fork."""
+
+    def run_python(self, program, **variables):
+        environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(tiermem.__file__)),
+                       **variables}
+        return subprocess.run([sys.executable, "-c", program], env=environment, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+
+    def assert_runs(self, program, output="", **variables):
+        done = self.run_python(program, **variables)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, output, ""))
+
+    def test_all_alive_at_the_end(self):
+        self.assert_runs(
+            "import tiermem; c = tiermem.Context('dram=8M; nvme=off'); b = c.alloc(1 << 20);"
+            "v = b.view(mode='w'); m = memoryview(v)"
+        )
+
+    def test_the_default_context_is_shared(self):
+        self.assert_runs(
+            "import tiermem\n"
+            "one, two = tiermem.default(), tiermem.default()\n"
+            "b = one.alloc(1000, label='x'); b.write(b'1')\n"
+            "print(one.tiers[0]['budget'], two.stats()['buffers'] == 1)\n"
+            "try:\n    one.close()\nexcept ValueError as error: print('shared' in str(error))\n",
+            f"{24 << 20} True\nTrue\n", TIERMEM_TIERS="dram=24M; nvme=off",
+        )
+
+    def test_a_child_of_fork(self):
+        self.assert_runs(
+            "import os, tiermem\n"
+            "c = tiermem.default(); b = c.alloc(1 << 20); v = b.view(mode='w'); v[0] = 9\n"
+            "child = os.fork()\n"
+            "if child == 0:\n"
+            "    try:\n        b.read()\n        os._exit(1)\n"
+            "    except tiermem.ShutDown: pass\n"
+            "    v.release(); del b\n"
+            "    d = tiermem.default(); e = d.alloc(1 << 20); e.write(b'q'); assert e.read(0, 1) == b'q'\n"
+            "    os._exit(0)\n"
+            "assert os.waitpid(child, 0)[1] == 0\n"
+            "v.release(); print(b.read(0, 1))",
+            "b'\\t'\n", TIERMEM_TIERS="dram=24M; nvme=off",
+        )
+
+    def test_the_import_is_light(self):
+        self.assert_runs(
+            "import sys, tiermem\n"
+            "print([n for n in ('numpy', 'torch', 'asyncio', 'subprocess') if n in sys.modules])",
+            "[]\n",
+        )
+
+    def test_the_program_is_found(self):
+        done = subprocess.run([sys.executable, "-m", "tiermem", "--version"], text=True,
+                              stdout=subprocess.PIPE, timeout=60,
+                              env={**os.environ,
+                                   "PYTHONPATH": os.path.dirname(os.path.dirname(tiermem.__file__))})
+        self.assertEqual(done.returncode, 0)
+        self.assertIn(tiermem.__version__, done.stdout)
+
+    def test_help_shows_arguments(self):
+        done = self.run_python("import tiermem; help(tiermem.Buffer.view); help(tiermem.Context.alloc)")
+        self.assertIn("view(offset=0, length=None, mode='r', timeout=None)", done.stdout)
+        self.assertIn("extent_bytes=0", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,231 @@
+"""PyTorch and accelerate over tiermem's memory, beside the same programs in plain memory.
+
+Skipped without PyTorch. scripts/wheel --frameworks installs it from PyPI and runs this.
+"""
+
+import gc
+import hashlib
+import os
+import tempfile
+import unittest
+
+import tiermem
+
+try:
+    import torch
+
+    import tiermem.torch
+except ModuleNotFoundError:
+    torch = None
+try:
+    import accelerate
+    import safetensors.torch
+
+    import tiermem.hf
+except ModuleNotFoundError:
+    accelerate = None
+
+
+def digest(tensors):
+    """Return one checksum of the bytes of all tensors."""
+    summary = hashlib.sha256()
+    for tensor in tensors:
+        summary.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return summary.hexdigest()
+
+
+def network(width=512, layers=6, seed=7):
+    torch.manual_seed(seed)
+    parts = []
+    for _ in range(layers):
+        parts += [torch.nn.Linear(width, width), torch.nn.Tanh()]
+    return torch.nn.Sequential(*parts)
+
+
+def train(model, step, steps=3, width=512):
+    """Train, and return the losses. `step(loss)` makes one step of the optimizer."""
+    torch.manual_seed(11)
+    losses = []
+    for _ in range(steps):
+        batch = torch.randn(64, width)
+        losses.append(step(lambda: (model(batch) - batch.roll(1, 1)).square().mean()))
+    return losses
+
+
+def state_of(model, optimizer):
+    moments = [value for p in model.parameters() for value in optimizer.state[p].values()]
+    return [*model.parameters(), *moments]
+
+
+@unittest.skipUnless(torch, "PyTorch is not installed")
+class Torch(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        # Parameters and moments of network() have 19 MB.
+        self.context = tiermem.Context(f"dram=6M; nvme={self.folder.name}:256M")
+        if not self.context.can_map:
+            self.skipTest("this machine has no mapped buffers")
+
+    def tearDown(self):
+        if hasattr(self, "context"):
+            gc.collect()
+            self.context.close(force=True)
+            self.folder.cleanup()
+
+    def check_training(self, make_optimizer, **options):
+        plain = network()
+        optimizer = make_optimizer(plain.parameters())
+
+        def plain_step(loss):
+            loss = loss()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.item()
+
+        expected = train(plain, plain_step)
+        model = network()
+        tiered = tiermem.torch.tier(
+            make_optimizer(model.parameters()), model, context=self.context, **options
+        )
+
+        def tiered_step(loss):
+            with tiermem.torch.offload_activations(context=self.context, least=1 << 16):
+                loss = loss()
+            loss.backward()
+            tiered.step()
+            tiered.zero_grad()
+            return loss.item()
+
+        self.assertEqual(train(model, tiered_step), expected)
+        self.assertEqual(digest(state_of(model, tiered)), digest(state_of(plain, optimizer)))
+        large = [p for p in model.parameters() if p.numel() > 10_000]
+        self.assertTrue(all(tiermem.torch.buffer_of(p) is not None for p in large))
+        return model, tiered
+
+    def test_adam_at_a_third_of_its_memory(self):
+        self.check_training(lambda p: torch.optim.Adam(p, fused=True))
+        stats = self.context.stats()
+        self.assertGreater(stats["demoted"], 0)
+        self.assertLessEqual(self.context.tiers[0]["used"], 6 << 20)
+
+    def test_gradients_kept_until_the_step(self):
+        self.check_training(lambda p: torch.optim.AdamW(p, lr=1e-2), step_in_backward=False)
+
+    def test_sgd_with_momentum_and_groups(self):
+        def make(parameters):
+            parameters = list(parameters)
+            return torch.optim.SGD(
+                [{"params": parameters[::2], "lr": 0.1}, {"params": parameters[1::2]}], 0.01, momentum=0.9
+            )
+
+        self.check_training(make)
+
+    def test_a_scheduler_sees_the_optimizer(self):
+        model = network(layers=1)
+        tiered = tiermem.torch.tier(torch.optim.AdamW(model.parameters()), model, context=self.context)
+        scheduler = torch.optim.lr_scheduler.StepLR(tiered.optimizer, 1, 0.5)
+        train(model, lambda loss: loss().backward() or tiered.step() or scheduler.step(), steps=2)
+        self.assertEqual(tiered.param_groups[0]["lr"], 1e-3 / 4)
+
+    def test_a_checkpoint(self):
+        model, tiered = self.check_training(lambda p: torch.optim.Adam(p, fused=True))
+        path = os.path.join(self.folder.name, "checkpoint")
+        torch.save({"model": model.state_dict(), "optimizer": tiered.state_dict()}, path)
+        saved = torch.load(path)
+        other = network(seed=1)
+        again = tiermem.torch.tier(torch.optim.Adam(other.parameters(), fused=True), other,
+                                   context=self.context)
+        other.load_state_dict(saved["model"])
+        again.load_state_dict(saved["optimizer"])
+        self.assertEqual(digest(state_of(other, again)), digest(state_of(model, tiered)))
+
+    def test_what_is_refused(self):
+        model = network(layers=1)
+        with self.assertRaisesRegex(TypeError, "LBFGS"):
+            tiermem.torch.tier(torch.optim.LBFGS(model.parameters()), context=self.context)
+        with self.assertRaisesRegex(TypeError, "has no type"):
+            tiermem.torch.zeros(3, dtype=torch.qint8, context=self.context)
+        tiered = tiermem.torch.tier(torch.optim.SGD(model.parameters()), context=self.context)
+        with self.assertRaises(NotImplementedError):
+            tiered.step(lambda: 0)
+
+    def test_tensors(self):
+        tensor = tiermem.torch.zeros(1000, 2000, dtype=torch.bfloat16, context=self.context, label="t")
+        tensor.add_(1)
+        self.assertEqual(float(tensor.float().sum()), 2e6)
+        self.assertEqual(tiermem.torch.buffer_of(tensor).info()["label"], "t")
+        self.assertEqual(tiermem.torch.zeros((0, 4), context=self.context).shape, (0, 4))
+        self.assertEqual(tensor.data_ptr() % 64, 0)
+        del tensor
+        gc.collect()
+        self.assertEqual(self.context.stats()["buffers"], 0)
+
+    def test_workers_of_a_data_loader(self):
+        tensor = tiermem.torch.zeros(64, 1 << 16, context=self.context)
+        tensor += torch.arange(64.0)[:, None]
+        data = torch.utils.data.TensorDataset(torch.arange(32.0))
+        loader = torch.utils.data.DataLoader(data, batch_size=4, num_workers=2)
+        self.assertEqual(sum(float(batch.sum()) for (batch,) in loader), 496)
+        self.assertEqual(tensor[:, 0].tolist(), list(range(64)))
+
+    def test_activations_leave_memory(self):
+        model = network(width=256, layers=8)
+        batch = torch.randn(4096, 256, requires_grad=True)
+        model(batch).sum().backward()
+        expected = [p.grad.clone() for p in model.parameters()] + [batch.grad.clone()]
+        model.zero_grad()
+        batch.grad = None
+        with tiermem.torch.offload_activations(context=self.context):
+            output = model(batch)
+        self.assertGreater(self.context.stats()["demoted"], 0)
+        output.sum().backward()
+        self.assertEqual(digest([p.grad for p in model.parameters()] + [batch.grad]), digest(expected))
+        del output
+        gc.collect()
+        self.assertEqual(self.context.stats()["buffers"], 0)
+
+    @unittest.skipUnless(accelerate, "accelerate and safetensors are not installed")
+    def test_a_model_of_hugging_face(self):
+        plain = network()
+        path = os.path.join(self.folder.name, "model.safetensors")
+        safetensors.torch.save_file(plain.state_dict(), path)
+        inputs = torch.randn(8, 512)
+        expected = plain(inputs)
+        with accelerate.init_empty_weights():
+            model = network()
+        weights = tiermem.hf.open(self.folder.name, context=self.context)
+        self.assertEqual(set(weights), set(plain.state_dict()))
+        accelerate.cpu_offload(model, execution_device="cpu", state_dict=weights)
+        for _ in range(3):
+            with torch.no_grad():
+                self.assertTrue(torch.equal(model(inputs), expected))
+        gc.collect()
+        self.assertEqual(self.context.tiers[0]["pinned"], 0)
+        self.assertEqual(self.context.stats()["demoted"], 0)
+
+    @unittest.skipUnless(accelerate, "accelerate and safetensors are not installed")
+    def test_a_model_in_shards(self):
+        plain = network().state_dict()
+        names = list(plain)
+        index = {"metadata": {}, "weight_map": {}}
+        for shard in range(2):
+            part = {name: plain[name] for name in names[shard::2]}
+            safetensors.torch.save_file(part, os.path.join(self.folder.name, f"part{shard}.safetensors"))
+            index["weight_map"] |= {name: f"part{shard}.safetensors" for name in part}
+        import json
+
+        with open(os.path.join(self.folder.name, "model.safetensors.index.json"), "w") as file:
+            json.dump(index, file)
+        weights = tiermem.hf.open(self.folder.name, context=self.context)
+        for _ in range(2):
+            for name in names:
+                self.assertTrue(torch.equal(weights[name], plain[name]))
+        held = weights[names[0]]
+        self.assertIs(weights[names[0]], held)
+        with self.assertRaises(FileNotFoundError):
+            tiermem.hf.open(os.path.join(self.folder.name, ".."), context=self.context)
+
+
+if __name__ == "__main__":
+    unittest.main()
