@@ -101,11 +101,15 @@ bool FramePool::open_more() {
 }
 
 int FramePool::dress(std::byte* base, std::uint64_t bytes) const {
-  // Refused advice costs only speed, except for these two.
+  // A refusal costs only speed, except for the last two.
   best_effort(host::advise(base, bytes, homes_.huge ? host::Advise::huge : host::Advise::no_huge),
               "the kernel's default decides");
   if (!homes_.dumped) {
     best_effort(host::advise(base, bytes, host::Advise::dont_dump), "a core dump is larger");
+  }
+  if (homes_.node != nullptr) {
+    best_effort(homes_.node->prefer_for(base, bytes),
+                "new pages are checked, but the kernel may move them later");
   }
   if (!homes_.inherited) {
     if (const int error = host::advise(base, bytes, host::Advise::dont_fork); error != 0) {

@@ -17,6 +17,7 @@
 
 #include "base/arena.hpp"
 #include "os/host_memory.hpp"
+#include "os/node_pages.hpp"
 #include "os/userfault.hpp"
 #include "tier/frame.hpp"
 
@@ -70,11 +71,12 @@ struct HomeOptions {
   bool inherited = false;  ///< A forked child inherits them.
   bool dumped = false;     ///< Part of core dumps, because views point into them.
   const Userfault* registered_with = nullptr;
+  const host::NodePages* node = nullptr;  ///< Their pages prefer this node.
 };
 
 class FramePool : public InArena {
  public:
-  /// `bytes`: size of a frame, a power of two. `homes.registered_with` outlives the pool.
+  /// `bytes`: size of a frame, a power of two. The targets of `homes` outlive the pool.
   FramePool(std::uint64_t bytes, const HomeOptions& homes);
 
   std::uint64_t bytes() const { return bytes_; }

@@ -2,6 +2,10 @@
 #include "tier/home_pages.hpp"
 
 #include <algorithm>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "base/results.hpp"
 
 namespace tiermem {
 
@@ -19,8 +23,10 @@ Status HomePages::open() {
   return {};
 }
 
-HomeOptions HomePages::options_of(Pool pool, std::uint64_t bytes) const {
+HomeOptions HomePages::options_of(Pool pool, std::uint64_t bytes,
+                                  const host::NodePages* node) const {
   HomeOptions homes;
+  homes.node = node;
   homes.huge = facts_.huge_pages && bytes >= host::kHugePage;
   homes.inherited = pool == Pool::locked;
   homes.dumped = pool == Pool::locked;
@@ -32,9 +38,10 @@ HomeOptions HomePages::options_of(Pool pool, std::uint64_t bytes) const {
   return homes;
 }
 
-Result<bool> HomePages::fill(const FramePool& of, std::byte* address) {
+Result<bool> HomePages::fill(const FramePool& of, std::byte* address, const host::NodePages* node) {
   const bool huge = of.homes().huge;
   std::uint64_t got = 0;
+  const host::NodePreference preference(node);
   if (of.homes().registered_with != nullptr) {
     Nursery& nursery = of.bytes() >= host::kHugePage ? *huge_nursery_ : *small_nursery_;
     auto filled = nursery.fill(address, of.bytes(), huge && require_huge_);
@@ -49,6 +56,7 @@ Result<bool> HomePages::fill(const FramePool& of, std::byte* address) {
     }
     got = *brought;
   }
+  settle_on(node, address, of.bytes());
   counters_.populated += 1;
   counters_.populated_bytes += of.bytes();
   if (huge) {
@@ -56,6 +64,24 @@ Result<bool> HomePages::fill(const FramePool& of, std::byte* address) {
     counters_.huge_got += got;
   }
   return huge && got == of.bytes() / host::kHugePage;
+}
+
+void HomePages::settle_on(const host::NodePages* node, std::byte* address, std::uint64_t bytes) {
+  if (node == nullptr || node->sample(address, bytes) == 0) {
+    return;
+  }
+  const host::NodePages::Brought brought = node->bring(address, bytes);
+  counters_.pages_brought += brought.moved;
+  counters_.pages_misplaced += brought.stayed;
+  if (brought.stayed != 0) {
+    best_effort(host::populate(address, bytes), "a touch brings the page");
+  }
+  if (brought.stayed != 0 && !told_of_nodes_.exchange(true)) {
+    log_warn(
+        "node {} has no room for its budget: new memory of it came from another node ({}); "
+        "lower the budget, or free memory on the node",
+        node->node(), std::strerror(brought.error));
+  }
 }
 
 void HomePages::add_cuts(Frame& frame, unsigned cuts) {

@@ -6,6 +6,7 @@
 // hold.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -31,10 +32,13 @@ class HomePages {
   Status open();
 
   /// Returns the properties of the homes of frames of `bytes` in this pool.
-  HomeOptions options_of(Pool pool, std::uint64_t bytes) const;
+  HomeOptions options_of(Pool pool, std::uint64_t bytes, const host::NodePages* node) const;
   /// Fills an absent home of the pool with zeroed pages; or a window instead, if its frames have no
-  /// memory of their own. Returns true if all pages are huge.
-  Result<bool> fill(const FramePool& of, std::byte* address);
+  /// memory of their own. `node`: where the pages come from, or null. Returns true if all pages are
+  /// huge.
+  Result<bool> fill(const FramePool& of, std::byte* address, const host::NodePages* node);
+  /// Moves new pages to their node if a sample shows that some are elsewhere, and counts them.
+  void settle_on(const host::NodePages* node, std::byte* address, std::uint64_t bytes);
   /// Records the mappings that a frame's home costs: MapResult::cuts.
   void add_cuts(Frame& frame, unsigned cuts);
   /// For a home that is empty or about to be. Returns true if it is whole again. `always`: also if
@@ -49,6 +53,7 @@ class HomePages {
   const Userfault& userfault_;
   FrameMapper& mapper_;
   LiveHostCounters& counters_;
+  std::atomic<bool> told_of_nodes_{false};
   std::unique_ptr<Nursery> huge_nursery_, small_nursery_;  // Null if homes are not registered.
 };
 

@@ -26,6 +26,8 @@ struct HostCounts {
   Number cleared_bytes{};
   Number huge_asked{}, huge_got{};  ///< 2 MiB pages. `got` is known from Linux 6.7 on.
   Number split{}, repaired{};       ///< Huge frames found in small pages; frames made huge again.
+  Number pages_brought{};    ///< New pages of 4 KiB that came from another node and were moved.
+  Number pages_misplaced{};  ///< New pages that stayed on another node.
   Number trims{}, trimmed_bytes{};
   Number trims_refused{};       ///< Frames that the kernel did not take back.
   Number faults{}, poisoned{};  ///< Touches of absent pages; pages poisoned after one.
@@ -53,6 +55,7 @@ inline HostCounters snapshot(const LiveHostCounters& live) {
           live.populated_bytes, live.cleared_bytes,
           live.huge_asked,      live.huge_got,
           live.split,           live.repaired,
+          live.pages_brought,   live.pages_misplaced,
           live.trims,           live.trimmed_bytes,
           live.trims_refused,   live.faults,
           live.poisoned,        live.stores_refused};

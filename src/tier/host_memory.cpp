@@ -19,8 +19,13 @@ constexpr std::size_t kVictimsAtOnce = 2048;
 }  // namespace
 
 HostMemory::HostMemory(AddressSpace& space, unsigned number, const HostMemoryOptions& options,
-                       HomePages& homes, LiveHostCounters& counters)
-    : Memory(space, number), place_(options.place), homes_(homes), counters_(counters) {
+                       std::optional<host::NodePages> node, HomePages& homes,
+                       LiveHostCounters& counters)
+    : Memory(space, number),
+      place_(options.place),
+      node_(node),
+      homes_(homes),
+      counters_(counters) {
   usage_.budget = options.budget;
 }
 
@@ -41,7 +46,7 @@ FramePool& HostMemory::pool(Pool pool, unsigned log2) {
   std::unique_ptr<FramePool>& slot = pools_[static_cast<std::size_t>(pool)][log2];
   if (slot == nullptr) {
     const std::uint64_t bytes = std::uint64_t{1} << log2;
-    slot = std::make_unique<FramePool>(bytes, homes_.options_of(pool, bytes));
+    slot = std::make_unique<FramePool>(bytes, homes_.options_of(pool, bytes, node()));
   }
   return *slot;
 }

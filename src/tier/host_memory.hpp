@@ -18,8 +18,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "base/arena.hpp"
+#include "os/node_pages.hpp"
 #include "tier/frame_pool.hpp"
 #include "tier/home_pages.hpp"
 #include "tier/host_counters.hpp"
@@ -31,6 +33,7 @@ namespace tiermem {
 
 struct HostMemoryOptions {
   std::uint64_t budget = 0;
+  /// {numa, n}: its pages come from node n. HostSpace::create() checks this.
   Place place{Kind::dram, 0};
 };
 
@@ -47,9 +50,10 @@ struct HostFrame {
 
 class HostMemory final : public Memory {
  public:
-  /// The references outlive the memory, which does not use `space` in this constructor.
+  /// The references outlive the memory, which does not use `space` in this constructor. `node`:
+  /// nothing for memory of any node.
   HostMemory(AddressSpace& space, unsigned number, const HostMemoryOptions& options,
-             HomePages& homes, LiveHostCounters& counters);
+             std::optional<host::NodePages> node, HomePages& homes, LiveHostCounters& counters);
 
   Place place() const override { return place_; }
   FrameId acquire_frame(const FrameRequest& request) override;
@@ -80,6 +84,8 @@ class HostMemory final : public Memory {
   std::uint64_t trimmable() const { return usage_.cached + leaving_bytes_; }
 
   // For the space of this memory.
+  /// [any] Returns the node of its pages, or null if they may come from any.
+  const host::NodePages* node() const { return node_ ? &*node_ : nullptr; }
   /// [any] Returns the pool of a frame, of any host memory.
   static Pool pool_of(FrameId frame) { return unpack(frame).pool; }
   /// [any] Returns the frame's own address, or null if it has no memory outside windows.
@@ -136,6 +142,7 @@ class HostMemory final : public Memory {
   void release_parts(FramePool& to, std::uint32_t index);
 
   const Place place_;
+  const std::optional<host::NodePages> node_;
   HomePages& homes_;
   LiveHostCounters& counters_;
   PageLocker* locker_ = nullptr;

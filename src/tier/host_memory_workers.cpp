@@ -17,13 +17,13 @@ Status HostMemory::populate(FrameId id, bool clear, std::byte* at) {
   if (!of.homes().memory) {
     // Populate the window itself: without this, a read into fresh pages waits until the kernel has
     // zeroed them.
-    return at != nullptr ? homes_.fill(of, at).status() : Status();
+    return at != nullptr ? homes_.fill(of, at, node()).status() : Status();
   }
   Frame& frame = of.frame(parts.index);
   assert(frame.at == nullptr);
   std::byte* const home = of.home(parts.index);
   if (!frame.pages) {
-    auto all_huge = homes_.fill(of, home);
+    auto all_huge = homes_.fill(of, home, node());
     if (!all_huge.ok()) {
       return std::move(all_huge).status();
     }
@@ -57,7 +57,7 @@ Status HostMemory::populate_slab(const Parts& parts, bool clear) {
     const std::lock_guard lock(slab_pages_mutex_);
     if (!chunk.pages.load()) {
       const FramePool& chunks = pool(Parts{Pool::locked, kLog2Chunk, 0});
-      auto brought = homes_.fill(chunks, chunks.home(of.chunk_of(parts.index)));
+      auto brought = homes_.fill(chunks, chunks.home(of.chunk_of(parts.index)), node());
       if (!brought.ok()) {
         return std::move(brought).status();
       }
@@ -77,6 +77,15 @@ Status HostMemory::populate_slab(const Parts& parts, bool clear) {
 // memory that is not locked, and does not wait.
 bool HostMemory::lock_pages(FrameId id) {
   if (locker_ == nullptr) {
+    return false;
+  }
+  if (node_ && node_->movable()) {
+    if (!told_of_page_locks_.exchange(true)) {
+      log_warn(
+          "node {}: its pages are not locked for devices, because that would move them to "
+          "another node; copies of such memory take the slower way",
+          node_->node());
+    }
     return false;
   }
   const Parts parts = unpack(id);

@@ -88,7 +88,31 @@ Status choose_huge_pages(const HostSpaceOptions& options, HostSpaceFacts& facts)
 
 }  // namespace
 
+Result<HostSpace::Nodes> HostSpace::open_nodes(const HostSpaceOptions& options) {
+  Nodes nodes(options.memories.size());
+  std::optional<Topology> topology;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const HostMemoryOptions& each = options.memories[i];
+    if (each.place.kind != Kind::numa) {
+      continue;
+    }
+    if (!topology) {
+      topology = read_topology();
+    }
+    auto opened = host::NodePages::open(*topology, each.place.index, each.budget);
+    if (!opened.ok()) {
+      return std::move(opened).status();
+    }
+    nodes[i] = *opened;
+  }
+  return nodes;
+}
+
 Result<std::unique_ptr<HostSpace>> HostSpace::create(const HostSpaceOptions& options) {
+  auto nodes = open_nodes(options);
+  if (!nodes.ok()) {
+    return std::move(nodes).status();
+  }
   HostSpaceFacts facts;
   if (Status huge = choose_huge_pages(options, facts); !huge.ok()) {
     return huge;
@@ -109,7 +133,7 @@ Result<std::unique_ptr<HostSpace>> HostSpace::create(const HostSpaceOptions& opt
     }
   }
   auto space = std::unique_ptr<HostSpace>(
-      new HostSpace(options, facts, std::move(userfault), std::move(trap)));
+      new HostSpace(options, *nodes, facts, std::move(userfault), std::move(trap)));
   if (space->stop_ < 0) {
     return fail_native(Code::unavailable, errno, "eventfd: {}", std::strerror(errno));
   }

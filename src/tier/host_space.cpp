@@ -59,8 +59,9 @@ std::uint64_t map_limit_of(const HostSpaceOptions& options) {
 
 }  // namespace
 
-HostSpace::HostSpace(const HostSpaceOptions& options, const HostSpaceFacts& facts,
-                     Userfault userfault, std::unique_ptr<TouchTrap> trap)
+HostSpace::HostSpace(const HostSpaceOptions& options, const Nodes& nodes,
+                     const HostSpaceFacts& facts, Userfault userfault,
+                     std::unique_ptr<TouchTrap> trap)
     : options_(options),
       facts_(facts),
       userfault_(std::move(userfault)),
@@ -82,7 +83,8 @@ HostSpace::HostSpace(const HostSpaceOptions& options, const HostSpaceFacts& fact
   assert(!options.memories.empty() && options.memories.size() <= kMostMemories);
   for (const HostMemoryOptions& each : options.memories) {
     const auto number = static_cast<unsigned>(own_.size());
-    own_.push_back(std::make_unique<HostMemory>(*this, number, each, homes_, counters_));
+    own_.push_back(
+        std::make_unique<HostMemory>(*this, number, each, nodes[number], homes_, counters_));
     memories_.push_back(own_.back().get());
     budgets_ += each.budget;
   }

@@ -55,7 +55,7 @@ using Fault = UserfaultEvent;
 class HostSpace final : public AddressSpace {
  public:
   /// Creates the space and its memories. Errors: unsupported: the requested mechanism or required
-  /// huge pages are not available. A failure leaves nothing behind.
+  /// huge pages are not available; those of NodePages::open(). A failure leaves nothing behind.
   static Result<std::unique_ptr<HostSpace>> create(const HostSpaceOptions& options);
   /// No frame may be in a window, and no worker and no fault reader may be inside.
   ~HostSpace() override;
@@ -172,8 +172,11 @@ class HostSpace final : public AddressSpace {
   HostCounters counters() const { return snapshot(counters_); }  // [any]
 
  private:
-  HostSpace(const HostSpaceOptions& options, const HostSpaceFacts& facts, Userfault userfault,
-            std::unique_ptr<TouchTrap> trap);
+  /// For each memory the node of its pages, if it has one.
+  using Nodes = Vector<std::optional<host::NodePages>>;
+  static Result<Nodes> open_nodes(const HostSpaceOptions& options);
+  HostSpace(const HostSpaceOptions& options, const Nodes& nodes, const HostSpaceFacts& facts,
+            Userfault userfault, std::unique_ptr<TouchTrap> trap);
   int read_fault(Fault& fault) const {
     return trap_ != nullptr ? trap_->read_event(fault) : userfault_.read_event(fault);
   }
@@ -191,6 +194,7 @@ class HostSpace final : public AddressSpace {
   void open_home(const HostFrame& held, std::byte* at);
   MapPlace place_of(const HostFrame& held, std::byte* at) const;
   void settle(Frame& frame, std::byte* at, const MapResult& result);
+  void settle_on_node(FrameId id, std::byte* at, std::uint64_t bytes, const MapResult& result);
   Status withdraw_parts(Frame& frame, const MapPlace& whole);
   void restore_parts(Frame& frame, const MapPlace& whole);
 

@@ -25,6 +25,16 @@ void HostSpace::settle(Frame& frame, std::byte* at, const MapResult& result) {
   homes_.add_cuts(frame, result.cuts);
 }
 
+// Pages that have moved are still on the node of their memory. Copied ones and those of `in_place`
+// are new.
+void HostSpace::settle_on_node(FrameId id, std::byte* at, std::uint64_t bytes,
+                               const MapResult& result) {
+  if (result.end == MapEnd::window &&
+      (result.used == Mechanism::copy || result.used == Mechanism::in_place)) {
+    homes_.settle_on(memory_of(id).node(), at, bytes);
+  }
+}
+
 MapPlace HostSpace::place_of(const HostFrame& held, std::byte* at) const {
   const Frame& frame = held.record;
   return {.home = held.home(),
@@ -82,9 +92,11 @@ Status HostSpace::map(FrameId id, std::byte* at, Mechanism& used) {
   frame.mapped = false;
   // A store to the previous extent at this address may have been answered late.
   (void)unprotect(at, held.bytes());
+  const host::NodePreference preference(memory_of(id).node());
   MapResult result = mapper_.in(frame.by, place_of(held, at));
   used = result.used;
   settle(frame, at, result);
+  settle_on_node(id, at, held.bytes(), result);
   if (frame.at != nullptr) {
     protect(at, held.bytes());
     homes_.mend(held.of, held.index, false);
@@ -99,6 +111,7 @@ Status HostSpace::take_home(FrameId id, std::byte* at) {
     return fail(Code::unsupported, "a frame that has no other place stays in its window");
   }
   (void)unprotect(at, held.bytes());
+  const host::NodePreference preference(memory_of(id).node());
   MapResult result = mapper_.take_home(frame.by, place_of(held, at));
   open_home(held, at);
   settle(frame, at, result);
@@ -119,8 +132,10 @@ Status HostSpace::show(FrameId id, std::byte* at) {
   frame.by = facts_.mechanism_of(HostMemory::pool_of(id));
   frame.mapped = false;
   (void)unprotect(at, held.bytes());
+  const host::NodePreference preference(memory_of(id).node());
   MapResult result = mapper_.show(frame.by, place_of(held, at));
   settle(frame, at, result);
+  settle_on_node(id, at, held.bytes(), result);
   if (frame.at != nullptr) {
     protect(at, held.bytes());
     homes_.mend(held.of, held.index, false);
@@ -169,6 +184,7 @@ Status HostSpace::withdraw(FrameId id, std::byte* at) {
   place.inherited = options_.follow_forks;
   place.mapped = true;
   frame.watched = false;  // A move ends the watch.
+  const host::NodePreference preference(memory_of(id).node());
   if (frame.in_parts) {
     return withdraw_parts(frame, place);
   }
@@ -199,11 +215,14 @@ Status HostSpace::restore(FrameId id, std::byte* at) {
   frame.forks = forks_.load();  // Read before the move, so that a fork during the move counts.
   frame.by = facts_.mapped;
   frame.mapped = true;
+  const host::NodePreference preference(memory_of(id).node());
   const MapPlace place = place_of(held, at);
   if (frame.in_parts) {
     restore_parts(frame, place);
   } else {
-    settle(frame, at, mapper_.restore(facts_.mapped, place));
+    const MapResult result = mapper_.restore(facts_.mapped, place);
+    settle(frame, at, result);
+    settle_on_node(id, at, held.bytes(), result);
   }
   homes_.mend(held.of, held.index, false);
   return {};
@@ -248,9 +267,11 @@ Status HostSpace::insert(FrameId id, std::byte* at, const std::byte* data, PageM
   }
   frame.watched = watched && facts_.watches && (frame.has == 0 || frame.watched);
   frame.has |= pages;
+  const host::NodePreference preference(memory_of(id).node());
   while (pages != 0) {
     const Run run = take_run(pages);
     mapper_.insert(at + run.offset, data + run.offset, run.bytes, frame.watched);
+    homes_.settle_on(memory_of(id).node(), at + run.offset, run.bytes);
   }
   const auto all =
       static_cast<PageMask>((std::uint64_t{1} << (held.bytes() / kSmallestExtent)) - 1);

@@ -2,6 +2,7 @@
 // offers.
 #include <sys/mman.h>
 
+#include <cstdlib>
 #include <optional>
 
 #include "contract/memory_contract.hpp"
@@ -28,7 +29,10 @@ class Dram final : public MemorySubject {
       : MemorySubject(facts_of(*space)), space_(std::move(space)) {}
 
   Memory& memory() override { return own(); }
-  bool consistent() override { return own().test_consistent(); }
+  bool consistent() override {
+    EXPECT_EQ(space_->counters().pages_misplaced, 0U) << "new pages came from another node";
+    return own().test_consistent();
+  }
   bool absent(std::byte* page) override {
     unsigned char resident = 1;
     EXPECT_EQ(::mincore(page, kSmallestExtent, &resident), 0);
@@ -47,6 +51,9 @@ class Dram final : public MemorySubject {
   }
   void forgive() override { pinned_.reset(); }
   bool lock_pages_with(PageLocker& locker) override {
+    if (own().node() != nullptr && own().node()->movable()) {
+      return false;  // A lock would move the pages to another node.
+    }
     own().lock_pages_with(&locker);
     return true;
   }
@@ -113,10 +120,24 @@ const MemoryCase kSecond{"second_of_two", [](std::string& why_not) {
                            return Dram::make(chosen, why_not);
                          }};
 
-const auto kSubjects = ::testing::Values(kAutomatic, by("uffd_move", Mechanism::uffd_move),
-                                         by("copy", Mechanism::copy), by("remap", Mechanism::remap),
-                                         by("in_place", Mechanism::in_place), kWithoutUserfault,
-                                         kFollowsForks, kSecond);
+/// Bound to a node, beside a memory of any node. tests/rig chooses the node, and this machine's
+/// first one is the default.
+MemoryCase on_node(const char* name, std::optional<Mechanism> mechanism) {
+  return {name, [mechanism](std::string& why_not) {
+            HostSpaceOptions chosen = options();
+            chosen.mechanism = mechanism;
+            const char* const node = std::getenv("TIERMEM_TEST_NODE");
+            const auto number = static_cast<std::uint16_t>(node != nullptr ? std::atoi(node) : 0);
+            chosen.memories.push_back({.budget = 32 * kMiB, .place = {Kind::numa, number}});
+            return Dram::make(chosen, why_not);
+          }};
+}
+
+const auto kSubjects = ::testing::Values(
+    kAutomatic, by("uffd_move", Mechanism::uffd_move), by("copy", Mechanism::copy),
+    by("remap", Mechanism::remap), by("in_place", Mechanism::in_place), kWithoutUserfault,
+    kFollowsForks, kSecond, on_node("node", {}), on_node("node_copy", Mechanism::copy),
+    on_node("node_remap", Mechanism::remap), on_node("node_in_place", Mechanism::in_place));
 INSTANTIATE_TEST_SUITE_P(Dram, MemoryContract, kSubjects, memory_name);
 INSTANTIATE_TEST_SUITE_P(Dram, HostMemoryContract, kSubjects, memory_name);
 
