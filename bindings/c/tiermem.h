@@ -760,6 +760,136 @@ TIERMEM_API tm_status tm_gather_into(tm_context* context, const tm_rows* rows, t
 TIERMEM_API tm_status tm_scatter(tm_context* context, const tm_rows* rows, const void* from,
                                  int64_t timeout_ns, tm_op* out);
 
+/* ---- Objects by key --------------------------------------------------------------------------- */
+
+/**
+ * A store of objects by key, bounded by bytes: the cache of an engine, such as KV blocks. Objects are
+ * in buffers of a context, so they live in memory or on its drives, and are checked when they come
+ * back. When the store is full, it drops the objects that its policy expects last. Opaque.
+ */
+typedef struct tm_store tm_store;
+
+enum {
+  TM_STORE_PERSIST = 1 /**< Objects that survive the process. Not in this version. */
+};
+
+/** Options of tm_store_open(). */
+typedef struct tm_store_options {
+  size_t size;             /**< sizeof(tm_store_options). */
+  const char* name;        /**< Label of its buffers, or NULL; 31 characters are kept. */
+  uint64_t capacity_bytes; /**< Bytes of all objects, each rounded up to 4 KiB. */
+  uint32_t flags;          /**< 0. */
+  uint32_t reserved;       /**< 0. */
+} tm_store_options;
+
+/** One object of a call. Its size is 48 bytes in every version. */
+typedef struct tm_object {
+  const void* key;  /**< The key. */
+  size_t key_bytes; /**< 1 to 255. */
+  void* memory;     /**< The bytes to put, or room for those to get. */
+  uint64_t bytes;   /**< Their number, up to 128 MiB; for a get, the room. */
+  uint64_t stored;  /**< Result: bytes of the object in the store. */
+  tm_status status; /**< Result. A miss is #TM_OK, with `found` 0. */
+  uint32_t found;   /**< Result: 1 if the store has the object, or had it. */
+} tm_object;
+
+/**
+ * Opens an empty store.
+ *
+ * - Ownership: the caller ends it with tm_store_close(). After the end of the context every call
+ *   returns #TM_SHUT_DOWN.
+ * - Errors: #TM_INVALID_ARGUMENT: also for a capacity of 0. #TM_UNSUPPORTED: #TM_STORE_PERSIST.
+ *   #TM_NO_CAPACITY.
+ */
+TIERMEM_API tm_status tm_store_open(tm_context* context, const tm_store_options* options,
+                                    tm_store** out);
+
+/**
+ * Waits for operations of the store that are in progress, drops all objects, and ends the store. No
+ * other thread may use the store during the call or after it.
+ */
+TIERMEM_API tm_status tm_store_close(tm_store* store);
+
+/**
+ * Stores each object; one with the same key is replaced as a whole. A get beside it finds the old or
+ * the new bytes, or none.
+ *
+ * - `list`: `n` objects. Each receives its own status.
+ * - `timeout_ns`: the max wait; -1 waits for room in the tiers without a limit.
+ * - `out`: with NULL the call waits for the end. Otherwise it receives an operation, and a thread of
+ *   the context does the work, several such calls at a time. The list, keys and memory must stay
+ *   valid until the operation has completed. They must not be memory of buffers with #TM_MAPPED.
+ * - Ownership: the caller ends the operation with tm_op_wait().
+ * - Result: #TM_OK if every object is stored, else the first error in the order of the list.
+ * - Errors of an object:
+ *   - #TM_INVALID_ARGUMENT: its key or its size.
+ *   - #TM_NO_CAPACITY: it is larger than the store, pinned objects leave no room, or the tiers are
+ *     full.
+ *   - #TM_TIMED_OUT, #TM_CANCELLED, #TM_SHUT_DOWN.
+ */
+TIERMEM_API tm_status tm_store_put(tm_store* store, tm_object* list, size_t n, int64_t timeout_ns,
+                                   tm_op* out);
+
+/**
+ * Copies each object that the store has to its memory. Objects that are not in memory are read
+ * together. An object with damaged bytes is a miss, and leaves the store.
+ *
+ * - `list`, `timeout_ns`, `out`, ownership, result: as for tm_store_put(). A miss is not an error.
+ * - Errors of an object:
+ *   - #TM_INVALID_ARGUMENT: its key, or less room than `stored`; nothing is copied.
+ *   - #TM_IO_ERROR: a device refused the read, and the object stays.
+ *   - #TM_TIMED_OUT, #TM_CANCELLED, #TM_SHUT_DOWN.
+ */
+TIERMEM_API tm_status tm_store_get(tm_store* store, tm_object* list, size_t n, int64_t timeout_ns,
+                                   tm_op* out);
+
+/**
+ * Sets `found` and `stored` of each object, without reading any. Never waits for a device.
+ *
+ * - Errors: #TM_INVALID_ARGUMENT: a key. #TM_SHUT_DOWN.
+ */
+TIERMEM_API tm_status tm_store_exists(tm_store* store, tm_object* list, size_t n);
+
+/**
+ * Drops each object, pinned or not, and sets `found`.
+ *
+ * - Errors: those of tm_store_exists().
+ */
+TIERMEM_API tm_status tm_store_delete(tm_store* store, tm_object* list, size_t n);
+
+/**
+ * Keeps each object from being dropped for room, until as many calls of tm_store_unpin(). Sets
+ * `found`.
+ *
+ * - Errors: those of tm_store_exists().
+ */
+TIERMEM_API tm_status tm_store_pin(tm_store* store, tm_object* list, size_t n);
+
+/**
+ * Removes one pin of each object. `found` is 0 if there is no such object, or if it has no pin.
+ *
+ * - Errors: those of tm_store_exists().
+ */
+TIERMEM_API tm_status tm_store_unpin(tm_store* store, tm_object* list, size_t n);
+
+/** Counters since the store was opened, and what it holds. */
+typedef struct tm_store_counters {
+  size_t size;       /**< sizeof(tm_store_counters). */
+  uint64_t capacity; /**< Capacity in bytes. */
+  uint64_t used;     /**< Bytes of objects, each rounded up to 4 KiB. */
+  uint64_t objects;  /**< Number of objects. */
+  uint64_t pinned;   /**< Number of pinned objects. */
+  uint64_t hits;     /**< Number of objects that a get returned. */
+  uint64_t misses;   /**< Number of objects that a get did not find. */
+  uint64_t puts;     /**< Number of objects that were stored. */
+  uint64_t refused;  /**< Number of objects that had no room. */
+  uint64_t evicted;  /**< Number of objects that were dropped to make room. */
+  uint64_t damaged;  /**< Number of objects with bytes that a device lost: each is a miss. */
+} tm_store_counters;
+
+/** Fills `out` with the counters of a store. */
+TIERMEM_API tm_status tm_store_stats(tm_store* store, tm_store_counters* out);
+
 /* ---- Operations ------------------------------------------------------------------------------ */
 
 /**

@@ -3,5 +3,6 @@
 
 #include "tiermem/context.hpp"
 #include "tiermem/status.hpp"
+#include "tiermem/store.hpp"
 #include "tiermem/types.hpp"
 #include "tiermem/version.hpp"

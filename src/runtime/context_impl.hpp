@@ -134,6 +134,9 @@ class Context::Impl {
   Status run_rows(std::unique_ptr<RowCall> call, const Rows& rows);
   Result<OpHandle> run_rows_later(std::unique_ptr<RowCall> call, const Rows& rows,
                                   std::unique_ptr<Request> op);
+  /// Runs a call of a Store as an operation. Errors: unsupported with fork=follow; those of
+  /// Errands::send().
+  Result<OpHandle> run_later(std::unique_ptr<Errand> errand, std::unique_ptr<Request> op);
   /// Minimum size of a read of this buffer's slots and files, in bytes.
   std::uint32_t read_unit(const BufferRecord& record) const { return mover_->read_unit(record); }
   /// The cache that option `row_cache` asks for; the first call creates it. Null if the option is
@@ -289,8 +292,12 @@ class Context::Impl {
   Vector<int> lifelines_;  // Held for this process's ancestors: it reads their slots.
   std::int64_t next_look_ = 0;
 
+  /// Copies of stores that run at the same time: enough for the rate of a fast drive.
+  static constexpr std::size_t kStoreThreads = 4;
+
   std::thread mover_thread_, fault_thread_;
   std::unique_ptr<Errands> errands_ = std::make_unique<Errands>();
+  std::unique_ptr<Errands> store_errands_ = std::make_unique<Errands>(kStoreThreads);
   Inspector inspector_;
 };
 

@@ -1,4 +1,4 @@
-// The thread of errands.
+// The threads of errands.
 #include "runtime/errands.hpp"
 
 #include <cerrno>
@@ -17,13 +17,17 @@ Result<OpHandle> Errands::send(Ops& ops, std::unique_ptr<Request> op,
   if (stop_) {
     return fail(Code::shut_down, "the context was closed during the call");
   }
-  if (!thread_.joinable()) {
+  if (idle_ <= queue_.size() && threads_.size() < most_) {
     try {
-      thread_ = own_thread<UsesReserve::no>("tiermem-errand", [this] { work(); });
+      threads_.reserve(most_);
+      threads_.push_back(own_thread<UsesReserve::no>("tiermem-errand", [this] { work(); }));
+      ++idle_;  // From now on, so that the next errand does not count on it as well.
     } catch (const std::system_error&) {
-      return fail_native(
-          Code::unavailable, EAGAIN,
-          "operation: no thread can be created (RLIMIT_NPROC or pids.max); raise the limit");
+      if (threads_.empty()) {
+        return fail_native(
+            Code::unavailable, EAGAIN,
+            "operation: no thread can be created (RLIMIT_NPROC or pids.max); raise the limit");
+      }
     }
   }
   Request* const raw = op.get();
@@ -54,6 +58,7 @@ void Errands::work() {
     }
     Sent next = std::move(queue_.front());
     queue_.pop_front();
+    --idle_;
     lock.unlock();
     try {
       next.op->status = next.op->cancel.load(std::memory_order_relaxed)
@@ -65,6 +70,7 @@ void Errands::work() {
     next.errand.reset();  // It uses the operation's flag.
     next.op->on_done(*next.op);
     lock.lock();
+    ++idle_;
   }
 }
 
@@ -73,9 +79,11 @@ void Errands::stop() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  sent_.notify_one();
-  if (thread_.joinable()) {
-    thread_.join();
+  sent_.notify_all();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) {
+      thread.join();
+    }
   }
 }
 

@@ -1,5 +1,5 @@
-// Errands: calls that run as operations and need a thread that may wait. One thread runs them in
-// order. It starts with the first errand and ends with the context.
+// Errands: calls that run as operations and need a thread that may wait. Threads take them in
+// order. A thread starts when an errand finds none idle, up to a limit; all end with the context.
 #pragma once
 
 #include <condition_variable>
@@ -20,6 +20,8 @@ class Errand : public InArena {
 
 class Errands {
  public:
+  /// `most`: the max number of threads. With 1, errands run one after the other.
+  explicit Errands(std::size_t most = 1) : most_(most) {}
   ~Errands() { stop(); }
 
   /// Any thread. The operation completes when the errand has ended; until it ends, the operation
@@ -36,11 +38,14 @@ class Errands {
   };
   void work();
 
+  const std::size_t most_;
   std::mutex mutex_;
   std::condition_variable sent_;
-  Deque<Sent> queue_;   // Guarded by mutex_.
-  bool stop_ = false;   // Guarded by mutex_.
-  std::thread thread_;  // Started under mutex_.
+  // Guarded by mutex_.
+  Deque<Sent> queue_;
+  bool stop_ = false;
+  std::size_t idle_ = 0;
+  Vector<std::thread> threads_;
 };
 
 }  // namespace tiermem

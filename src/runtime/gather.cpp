@@ -156,6 +156,16 @@ Result<OpHandle> Context::Impl::run_rows_later(std::unique_ptr<RowCall> call, co
   return errands_->send(ops, std::move(op), std::move(call));
 }
 
+Result<OpHandle> Context::Impl::run_later(std::unique_ptr<Errand> errand,
+                                          std::unique_ptr<Request> op) {
+  if (config.fork == Fork::follow) {
+    return fail(Code::unsupported,
+                "store: with fork=follow there is no thread for operations; call it without an "
+                "operation");
+  }
+  return store_errands_->send(ops, std::move(op), std::move(errand));
+}
+
 // Adds the row to the message.
 Status RowCall::at_row(std::uint64_t row, const Status& why) const {
   ErrorInfo info =

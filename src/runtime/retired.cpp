@@ -97,6 +97,7 @@ void Context::Impl::end() {
       fault_thread_.detach();
     }
     (void)errands_.release();
+    (void)store_errands_.release();
     (void)host_space_.release();
     for (std::unique_ptr<GpuTier>& gpu : gpus_) {
       (void)gpu.release();
@@ -115,6 +116,7 @@ void Context::Impl::end() {
   delist();
   (void)await_releases(Request::kForever);  // Memory that a kernel still uses must not be freed.
   errands_.reset();
+  store_errands_.reset();
   // Users before the things they use: transfers into frames must end before the frames go.
   workers_.reset();
   direct_.reset();

@@ -345,6 +345,17 @@ static void newer_options(void) {
   more.later = 0;
   OK(tm_context_create("dram=16M; nvme=off", &more.known, &other));
   close_context(other);
+
+  struct {
+    tm_store_options known;
+    uint64_t later;
+  } of_store = {.known = {.size = sizeof of_store, .capacity_bytes = MIB}, .later = 1};
+  tm_store* store = NULL;
+  IS(TM_INVALID_ARGUMENT, tm_store_open(c, &of_store.known, &store));
+  CHECK(store == NULL);
+  of_store.later = 0;
+  OK(tm_store_open(c, &of_store.known, &store));
+  OK(tm_store_close(store));
 }
 
 /* Information structs of a newer program: unknown fields become 0, and nothing past the struct is
@@ -384,6 +395,11 @@ static void newer_information(void) {
   CHECK_SIZES(tm_residency, 112, tm_buffer_info(c, b, out));
   CHECK_SIZES(tm_counters, 232, tm_stats(c, out));
   CHECK_SIZES(tm_tier_counters, 56, tm_stats_tier(c, 0, out));
+  const tm_store_options options = {.size = sizeof options, .capacity_bytes = MIB};
+  tm_store* store = NULL;
+  OK(tm_store_open(c, &options, &store));
+  CHECK_SIZES(tm_store_counters, 88, tm_store_stats(store, out));
+  OK(tm_store_close(store));
   CHECK_SIZES(tm_whereabouts, 272, tm_why(c, b, 0, out));
   CHECK_SIZES(tm_capabilities, 72, tm_caps(c, out));
   CHECK_SIZES(tm_error_info, 344, tm_error(NULL, 0, out));

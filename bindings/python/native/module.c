@@ -44,7 +44,9 @@ static int module_exec(PyObject* module) {
   state->buffer = add_type(module, &buffer_spec, "Buffer");
   state->view = add_type(module, &view_spec, "View");
   state->op = add_type(module, &op_spec, "Op");
-  return state->context != NULL && state->buffer != NULL && state->view != NULL && state->op != NULL
+  state->store = add_type(module, &store_spec, "Store");
+  return state->context != NULL && state->buffer != NULL && state->view != NULL &&
+                 state->op != NULL && state->store != NULL
              ? 0
              : -1;
 }
@@ -55,6 +57,7 @@ static int module_traverse(PyObject* module, visitproc visit, void* arg) {
   Py_VISIT(state->buffer);
   Py_VISIT(state->view);
   Py_VISIT(state->op);
+  Py_VISIT(state->store);
   Py_VISIT(state->make_error);
   Py_VISIT(state->wait_for);
   return 0;
@@ -66,6 +69,7 @@ static int module_clear(PyObject* module) {
   Py_CLEAR(state->buffer);
   Py_CLEAR(state->view);
   Py_CLEAR(state->op);
+  Py_CLEAR(state->store);
   Py_CLEAR(state->make_error);
   Py_CLEAR(state->wait_for);
   return 0;

@@ -55,7 +55,7 @@ void view_core_release(view_core* core);
  */
 
 typedef struct {
-  PyTypeObject *context, *buffer, *view, *op;
+  PyTypeObject *context, *buffer, *view, *op, *store;
   PyObject* make_error; /* tiermem._errors.make, or NULL until it is imported. */
   PyObject* wait_for;   /* tiermem._ops.wait_for. */
 } module_state;
@@ -78,7 +78,16 @@ typedef struct {
   Py_ssize_t exports;
 } ViewObject;
 
-typedef struct {
+struct OpObject;
+
+/* Memory that an operation uses until its end, besides buffers and views. */
+typedef struct op_extra {
+  /* Returns the result, or NULL with an exception. */
+  PyObject* (*finish)(struct OpObject* op, tm_status status);
+  void (*release)(struct op_extra* extra);
+} op_extra;
+
+typedef struct OpObject {
   PyObject_HEAD ContextObject* context;
   tm_op op;         /* 0 once it was waited for. */
   PyObject* result; /* After the end: what wait() returns. */
@@ -86,10 +95,11 @@ typedef struct {
   tm_view* views;   /* For an acquire: `count` records. */
   Py_ssize_t count;
   unsigned char* modes;
-  bool single; /* The result is one view and no list. */
+  bool single;     /* The result is one view and no list. */
+  op_extra* extra; /* Owned; or NULL. */
 } OpObject;
 
-extern PyType_Spec context_spec, buffer_spec, view_spec, op_spec;
+extern PyType_Spec context_spec, buffer_spec, view_spec, op_spec, store_spec;
 
 /* The state of the module, from an object of one of its types, none of which can be subclassed. */
 static inline module_state* state_of(PyObject* object) {

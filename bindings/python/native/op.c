@@ -20,6 +20,7 @@ OpObject* new_op(module_state* state, ContextObject* context, tm_op op, PyObject
   self->count = 0;
   self->modes = NULL;
   self->single = false;
+  self->extra = NULL;
   return self;
 }
 
@@ -35,6 +36,9 @@ static void op_dealloc(PyObject* object) {
     Py_END_ALLOW_THREADS if (status == TM_OK && self->count != 0) {
       (void)tm_release(context, self->views, (size_t)self->count, TM_HOST_ORDER);
     }
+  }
+  if (self->extra != NULL) {
+    self->extra->release(self->extra);
   }
   PyMem_Free(self->views);
   PyMem_Free(self->modes);
@@ -103,6 +107,12 @@ static PyObject* op_wait(PyObject* object, PyObject* args, PyObject* kwargs) {
     return raise_status(state_of(object), status, context, 0);
   }
   self->op = 0;
+  if (self->extra != NULL) {
+    self->result = self->extra->finish(self, status);
+    self->extra->release(self->extra);
+    self->extra = NULL;
+    return Py_XNewRef(self->result);
+  }
   if (status != TM_OK) {
     return raise_status(state_of(object), status, context, 0);
   }

@@ -1,0 +1,500 @@
+// Store: copies between objects and the caller's memory. The shelf has the records.
+#include "tiermem/store.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "runtime/context_impl.hpp"
+#include "runtime/errands.hpp"
+#include "runtime/in_call.hpp"
+#include "runtime/thrown.hpp"
+#include "store/shelf.hpp"
+
+namespace tiermem {
+
+namespace {
+// Messages take references, and a static member would have to be exported for them.
+constexpr std::size_t kLongest = Store::kLongestKey;
+constexpr std::uint64_t kLargest = Store::kLargestObject;
+}  // namespace
+
+class Store::Impl : public InArena {
+ public:
+  Impl(Context& context, const StoreOptions& options)
+      : context_(context),
+        name_(options.name != nullptr ? options.name : "store"),
+        shelf_(options.capacity_bytes) {}
+  ~Impl() {
+    Vector<Handle> gone;
+    shelf_.clear(gone);
+    free(gone);
+  }
+
+  /// Which of the two copies a call makes.
+  enum class Copy : bool { in, out };
+
+  Context& context() { return context_; }
+  Status run(Copy what, std::span<StoreObject> list, Timeout timeout,
+             const std::atomic<bool>* cancel);
+  Status exists(std::span<StoreObject> list) const;
+  Status erase(std::span<StoreObject> list);
+  Status pin(std::span<StoreObject> list, int by);
+  StoreStats stats() const;
+
+  // Operations in progress: their errands use this object.
+  void begin_operation() { operations_.fetch_add(1, std::memory_order_relaxed); }
+  void end_operation() {
+    // Release: the destructor sees what the errand did.
+    if (operations_.fetch_sub(1, std::memory_order_release) == 1) {
+      operations_.notify_all();
+    }
+  }
+  void await_operations() {
+    for (std::uint32_t count; (count = operations_.load(std::memory_order_acquire)) != 0;) {
+      operations_.wait(count, std::memory_order_acquire);
+    }
+  }
+
+ private:
+  /// The limits of one call.
+  struct Limits {
+    std::int64_t deadline_ns;
+    bool never_waits;
+    const std::atomic<bool>* cancel;
+    Timeout left() const;
+    bool cancelled() const { return cancel != nullptr && cancel->load(std::memory_order_relaxed); }
+  };
+
+  Status check(const char* call, const StoreObject& object) const;
+  Status put(StoreObject& object, const Limits& limits);
+  Status store(StoreObject& object, const Limits& limits, Vector<Handle>& gone);
+  Status get(StoreObject& object, const Limits& limits);
+  bool get_resident(StoreObject& object);
+  Status get_all(std::span<StoreObject> list, const Limits& limits);
+  Status missed(StoreObject& object);
+  void free(const Vector<Handle>& gone) {
+    for (const Handle buffer : gone) {
+      (void)context_.free(buffer);  // The end of the context has freed all.
+    }
+  }
+  void count(std::atomic<std::uint64_t>& counter) {
+    counter.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  Context& context_;
+  const String name_;
+  Shelf shelf_;
+  std::atomic<std::uint64_t> hits_{0}, misses_{0}, puts_{0}, refused_{0}, damaged_{0};
+  std::atomic<std::uint32_t> operations_{0};
+};
+
+namespace {
+
+/// A put or a get that runs as an operation.
+class StoreCall final : public Errand {
+ public:
+  StoreCall(Store::Impl& store, Store::Impl::Copy what, std::span<StoreObject> list,
+            Timeout timeout, const std::atomic<bool>& cancel)
+      : store_(store), what_(what), list_(list), timeout_(timeout), cancel_(cancel) {
+    store_.begin_operation();
+  }
+  ~StoreCall() override { store_.end_operation(); }
+  Status run() override { return store_.run(what_, list_, timeout_, &cancel_); }
+
+ private:
+  Store::Impl& store_;
+  const Store::Impl::Copy what_;
+  const std::span<StoreObject> list_;
+  const Timeout timeout_;
+  const std::atomic<bool>& cancel_;
+};
+
+/// Room for an object on the shelf, given back unless the object keeps it.
+class ShelfRoom {
+ public:
+  ShelfRoom(Shelf& shelf, std::uint64_t bytes, Vector<Handle>& gone)
+      : shelf_(shelf), bytes_(shelf.reserve(bytes, gone) ? bytes : 0) {}
+  ~ShelfRoom() {
+    if (bytes_ != 0) {
+      shelf_.cancel(bytes_);
+    }
+  }
+  ShelfRoom(const ShelfRoom&) = delete;
+  ShelfRoom& operator=(const ShelfRoom&) = delete;
+  explicit operator bool() const { return bytes_ != 0; }
+  void keep() { bytes_ = 0; }
+
+ private:
+  Shelf& shelf_;
+  std::uint64_t bytes_;
+};
+
+/// Copies the bytes of an object.
+void copy(Store::Impl::Copy what, const ViewRecord& view, StoreObject& object) {
+  what == Store::Impl::Copy::in ? std::memcpy(view.data, object.memory, view.length)
+                                : std::memcpy(object.memory, view.data, view.length);
+}
+
+}  // namespace
+
+Timeout Store::Impl::Limits::left() const {
+  if (never_waits || deadline_ns == Request::kForever) {
+    return never_waits ? Timeout::none() : Timeout::forever();
+  }
+  return {std::max<std::int64_t>(1, deadline_ns - now_ns())};
+}
+
+Status Store::Impl::check(const char* call, const StoreObject& object) const {
+  if (object.key == nullptr || object.key_bytes == 0 || object.key_bytes > kLongest) {
+    return fail(Code::invalid_argument, "{}: store '{}': a key of {} bytes; give it 1 to {}", call,
+                name_, object.key_bytes, kLongest);
+  }
+  return {};
+}
+
+Status Store::Impl::run(Copy what, std::span<StoreObject> list, Timeout timeout,
+                        const std::atomic<bool>* cancel) {
+  const char* const call = what == Copy::in ? "store_put" : "store_get";
+  const SlowCall mark(context_);
+  Status first = mark->usable(call);
+  if (!first.ok()) {
+    return first;
+  }
+  const Limits limits{deadline_of(timeout), timeout.ns == 0, cancel};
+  for (StoreObject& object : list) {
+    object.found = 0;
+    object.stored = 0;
+    object.code = Code::ok;
+  }
+  if (what == Copy::out) {
+    return get_all(list, limits);
+  }
+  for (StoreObject& object : list) {
+    Status status = limits.cancelled() ? fail(Code::cancelled, "store_put: cancelled by its owner")
+                                       : put(object, limits);
+    object.code = status.code();
+    if (first.ok() && !status.ok()) {
+      first = std::move(status);
+    }
+  }
+  return first;
+}
+
+Status Store::Impl::put(StoreObject& object, const Limits& limits) {
+  Status status = check("store_put", object);
+  if (!status.ok()) {
+    return status;
+  }
+  if (object.bytes == 0 || object.bytes > kLargest || object.memory == nullptr) {
+    return fail(Code::invalid_argument,
+                "store_put: store '{}': an object of {} bytes{}; give it 1 to {}", name_,
+                object.bytes, object.memory == nullptr ? " at a null address" : "", kLargest);
+  }
+  Vector<Handle> gone;
+  ShelfRoom room(shelf_, object.bytes, gone);
+  free(gone);
+  if (!room) {
+    count(refused_);
+    StoreStats now;
+    shelf_.count_into(now);
+    return fail(
+        Code::no_capacity,
+        "store_put: store '{}' has no room for {} bytes: its capacity is {} bytes, of which "
+        "{} are used, and {} objects are pinned; unpin objects, or raise the capacity",
+        name_, object.bytes, now.capacity, now.used, now.pinned);
+  }
+  gone.clear();
+  status = store(object, limits, gone);
+  free(gone);
+  if (!status.ok()) {
+    return status;
+  }
+  room.keep();
+  count(puts_);
+  object.found = 1;
+  object.stored = object.bytes;
+  return status;
+}
+
+// Fills a new buffer, and puts it on the shelf. `gone`: the buffer that it replaces.
+Status Store::Impl::store(StoreObject& object, const Limits& limits, Vector<Handle>& gone) {
+  Result<Buffer> made = context_.alloc(object.bytes, {.label = name_.c_str()});
+  if (!made.ok()) {
+    return std::move(made).status();
+  }
+  const Access access{made->handle(), 0, object.bytes, kDiscard, {}, 0};
+  ViewRecord view;
+  Status status = context_.acquire({&access, 1}, limits.left(), {&view, 1});
+  if (!status.ok()) {
+    return status;  // The buffer ends here.
+  }
+  copy(Copy::in, view, object);
+  (void)context_.end_view(view);
+  gone.reserve(1);
+  const Handle replaced = shelf_.add(object.name(), made->handle(), object.bytes);
+  (void)made->detach();
+  if (replaced != 0) {
+    gone.push_back(replaced);
+  }
+  return {};
+}
+
+Status Store::Impl::missed(StoreObject& object) {
+  object.found = 0;
+  object.stored = 0;
+  count(misses_);
+  return {};
+}
+
+// Copies the object if no byte must be read. Also true for one that is not there.
+bool Store::Impl::get_resident(StoreObject& object) {
+  const Shelf::Found found = shelf_.use(object.name());
+  object.stored = found.bytes;
+  object.found = found ? 1 : 0;
+  if (!found) {
+    (void)missed(object);
+    return true;
+  }
+  if (object.bytes < found.bytes || object.memory == nullptr) {
+    return false;
+  }
+  const Access access{found.buffer, 0, found.bytes, kRead, {}, 0};
+  ViewRecord view;
+  if (!context_.hit(access, view)) {
+    return false;
+  }
+  copy(Copy::out, view, object);
+  (void)context_.end_view(view);
+  count(hits_);
+  return true;
+}
+
+Status Store::Impl::get(StoreObject& object, const Limits& limits) {
+  // Another thread may replace the object in between: its new buffer is looked up then.
+  for (int tries = 0; tries < 8; ++tries) {
+    const Shelf::Found found = shelf_.use(object.name());
+    if (!found) {
+      break;
+    }
+    object.found = 1;
+    object.stored = found.bytes;
+    if (object.bytes < found.bytes || object.memory == nullptr) {
+      return fail(Code::invalid_argument,
+                  "store_get: store '{}': room for {} bytes; the object has {}; give it as much as "
+                  "`stored` says",
+                  name_, object.memory == nullptr ? 0 : object.bytes, found.bytes);
+    }
+    const Access access{found.buffer, 0, found.bytes, kRead, {}, 0};
+    ViewRecord view;
+    Status status = context_.acquire({&access, 1}, limits.left(), {&view, 1});
+    if (status.ok()) {
+      copy(Copy::out, view, object);
+      (void)context_.end_view(view);
+      count(hits_);
+      return status;
+    }
+    if (status.code() == Code::lost || status.code() == Code::discarded) {
+      count(damaged_);
+      (void)context_.free(shelf_.remove(object.name(), found.buffer));
+      break;
+    }
+    if (status.code() != Code::stale_handle) {
+      object.found = 0;
+      return status;
+    }
+  }
+  return missed(object);
+}
+
+// Resident objects are copied at once. The others are read ahead, up to a quarter of the memory at
+// a time, and copied in the order of the list.
+Status Store::Impl::get_all(std::span<StoreObject> list, const Limits& limits) {
+  Status first;
+  Vector<StoreObject*> absent;
+  const auto note = [&](StoreObject& object, Status status) {
+    object.code = status.code();
+    if (first.ok() && !status.ok()) {
+      first = std::move(status);
+    }
+  };
+  for (StoreObject& object : list) {
+    Status status = check("store_get", object);
+    if (!status.ok()) {
+      note(object, std::move(status));
+    } else if (!get_resident(object)) {
+      absent.push_back(&object);
+    }
+  }
+  const std::uint64_t most = absent.size() > 1 ? context_.stats().dram_budget / 4 : 0;
+  std::uint64_t ahead_bytes = 0;
+  std::size_t ahead = 0;
+  for (std::size_t i = 0; i < absent.size(); ++i) {
+    Vector<Access> next;
+    for (; ahead < absent.size() && (ahead_bytes == 0 || ahead_bytes < most); ++ahead) {
+      const Shelf::Found found = shelf_.find(absent[ahead]->name());
+      if (found) {
+        next.push_back({found.buffer, 0, found.bytes, kRead, {}, 0});
+      }
+      ahead_bytes += absent[ahead]->stored;
+    }
+    if (next.size() > 1) {
+      (void)context_.prefetch(next);  // Without it the reads only come later.
+    }
+    const std::uint64_t bytes = absent[i]->stored;
+    note(*absent[i], limits.cancelled() ? fail(Code::cancelled, "store_get: cancelled by its owner")
+                                        : get(*absent[i], limits));
+    ahead_bytes -= std::min(ahead_bytes, bytes);
+  }
+  return first;
+}
+
+Status Store::Impl::exists(std::span<StoreObject> list) const {
+  const SlowCall mark(context_);
+  Status first = mark->usable("store_exists");
+  for (StoreObject& object : list) {
+    Status status = check("store_exists", object);
+    const Shelf::Found found =
+        status.ok() && first.ok() ? shelf_.find(object.name()) : Shelf::Found{};
+    object.found = found ? 1 : 0;
+    object.stored = found.bytes;
+    object.code = status.code();
+    first = first.ok() ? std::move(status) : std::move(first);
+  }
+  return first;
+}
+
+Status Store::Impl::erase(std::span<StoreObject> list) {
+  const SlowCall mark(context_);
+  Status first = mark->usable("store_delete");
+  for (StoreObject& object : list) {
+    Status status = check("store_delete", object);
+    const Handle buffer = status.ok() && first.ok() ? shelf_.remove(object.name()) : 0;
+    object.found = buffer != 0 ? 1 : 0;
+    object.code = status.code();
+    if (buffer != 0) {
+      (void)context_.free(buffer);
+    }
+    first = first.ok() ? std::move(status) : std::move(first);
+  }
+  return first;
+}
+
+Status Store::Impl::pin(std::span<StoreObject> list, int by) {
+  const char* const call = by > 0 ? "store_pin" : "store_unpin";
+  const SlowCall mark(context_);
+  Status first = mark->usable(call);
+  for (StoreObject& object : list) {
+    Status status = check(call, object);
+    object.found = status.ok() && first.ok() && shelf_.pin(object.name(), by) ? 1 : 0;
+    object.code = status.code();
+    first = first.ok() ? std::move(status) : std::move(first);
+  }
+  return first;
+}
+
+StoreStats Store::Impl::stats() const {
+  StoreStats stats;
+  shelf_.count_into(stats);
+  const auto value = [](const std::atomic<std::uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  stats.hits = value(hits_);
+  stats.misses = value(misses_);
+  stats.puts = value(puts_);
+  stats.refused = value(refused_);
+  stats.damaged = value(damaged_);
+  return stats;
+}
+
+// ---- The public face
+
+Store::Store(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+
+Store::~Store() {
+  const ArenaScope inside;
+  impl_->await_operations();
+  impl_.reset();
+}
+
+Result<std::unique_ptr<Store>> Store::open(Context& context, const StoreOptions& options) try {
+  const SlowCall mark(context);
+  Status usable = mark->usable("store_open");
+  if (!usable.ok()) {
+    return usable;
+  }
+  if (options.capacity_bytes == 0) {
+    return fail(Code::invalid_argument,
+                "store_open: capacity_bytes is 0; set it to the bytes that all objects may have");
+  }
+  return std::unique_ptr<Store>(new Store(std::make_unique<Impl>(context, options)));
+} catch (const std::exception& thrown) {
+  return why_thrown("store_open", thrown);
+}
+
+namespace {
+
+Status copy_list(Store::Impl& store, Store::Impl::Copy what, std::span<StoreObject> list,
+                 Timeout timeout, Op* op) try {
+  if (op == nullptr) {
+    return store.run(what, list, timeout, nullptr);
+  }
+  const SlowCall mark(store.context());
+  Status usable = mark->usable(what == Store::Impl::Copy::in ? "store_put" : "store_get");
+  if (!usable.ok()) {
+    return usable;
+  }
+  auto request = std::make_unique<Request>();
+  auto call = std::make_unique<StoreCall>(store, what, list, timeout, request->cancel);
+  Result<OpHandle> begun = mark->run_later(std::move(call), std::move(request));
+  if (!begun.ok()) {
+    return std::move(begun).status();
+  }
+  *op = Op(store.context(), *begun);
+  return {};
+} catch (const std::exception& thrown) {
+  return why_thrown("store_put, store_get", thrown);
+}
+
+}  // namespace
+
+Status Store::put(std::span<StoreObject> list, Timeout timeout, Op* op) {
+  return copy_list(*impl_, Impl::Copy::in, list, timeout, op);
+}
+
+Status Store::get(std::span<StoreObject> list, Timeout timeout, Op* op) {
+  return copy_list(*impl_, Impl::Copy::out, list, timeout, op);
+}
+
+Status Store::exists(std::span<StoreObject> list) const try {
+  return impl_->exists(list);
+} catch (const std::exception& thrown) {
+  return why_thrown("store_exists", thrown);
+}
+
+Status Store::erase(std::span<StoreObject> list) try {
+  return impl_->erase(list);
+} catch (const std::exception& thrown) {
+  return why_thrown("store_delete", thrown);
+}
+
+Status Store::pin(std::span<StoreObject> list) try {
+  return impl_->pin(list, 1);
+} catch (const std::exception& thrown) {
+  return why_thrown("store_pin", thrown);
+}
+
+Status Store::unpin(std::span<StoreObject> list) try {
+  return impl_->pin(list, -1);
+} catch (const std::exception& thrown) {
+  return why_thrown("store_unpin", thrown);
+}
+
+StoreStats Store::stats() const {
+  return impl_->stats();
+}
+
+}  // namespace tiermem
