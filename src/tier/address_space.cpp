@@ -9,6 +9,9 @@ Status AddressSpace::take_home(FrameId, std::byte*) {
 Status AddressSpace::show(FrameId, std::byte*) {
   return Code::unsupported;
 }
+Status AddressSpace::relocate(FrameId, FrameId, std::byte*, bool&) {
+  return Code::unsupported;
+}
 Status AddressSpace::withdraw(FrameId, std::byte*) {
   return Code::unsupported;
 }

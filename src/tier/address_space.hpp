@@ -107,6 +107,14 @@ class AddressSpace {
   /// appears in the window as well until the frame belongs to another extent; nothing else appears
   /// there.
   virtual Status show(FrameId frame, std::byte* at);
+  /// [worker] Moves the bytes of one frame to another, of another memory of this space and of the
+  /// same size. The frame `from` is in its window at `at`, which may be mapped, or at home with
+  /// `at` null. It is whole and has no views; touches of a mapped window wait until the call has
+  /// ended. After success `to` has the bytes and is where `from` was, and `from` is at home without
+  /// bytes. `home` is then set if `to` could not appear at `at`, in a window that is not mapped:
+  /// show() brings it there. After an error everything is as before, and `to` is at home without
+  /// bytes. Errors: no_capacity: the other memory has no pages; busy: the frame cannot leave now.
+  virtual Status relocate(FrameId from, FrameId to, std::byte* at, bool& home);
   /// [any] Opaque memory only. Returns whether the frame is mapped at `at`. The frame must not be
   /// released concurrently.
   virtual bool shows(FrameId, std::byte*) const { return false; }

@@ -64,6 +64,11 @@ std::byte* HostMemory::home(FrameId frame) const {
   return of.homes().memory ? of.home(parts.index) : nullptr;
 }
 
+std::uint64_t HostMemory::bytes_of(FrameId frame) const {
+  const Parts parts = unpack(frame);
+  return is_slab(parts) ? slab(parts).frame_bytes() : pool(parts).bytes();
+}
+
 HostFrame HostMemory::frame(FrameId frame) const {
   const Parts parts = unpack(frame);
   assert(!is_slab(parts));

@@ -90,6 +90,8 @@ class HostMemory final : public Memory {
   static Pool pool_of(FrameId frame) { return unpack(frame).pool; }
   /// [any] Returns the frame's own address, or null if it has no memory outside windows.
   std::byte* home(FrameId frame) const;
+  /// [worker]
+  std::uint64_t bytes_of(FrameId frame) const;
   /// [worker] The frame is not cut from a slab.
   HostFrame frame(FrameId frame) const;
   /// [worker] Call before the pages are released or moved. A refused lock may be retried by the

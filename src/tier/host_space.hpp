@@ -86,6 +86,7 @@ class HostSpace final : public AddressSpace {
   Mechanism restores_by() const override { return facts_.mapped; }
   Status take_home(FrameId frame, std::byte* at) override;
   Status show(FrameId frame, std::byte* at) override;
+  Status relocate(FrameId from, FrameId to, std::byte* at, bool& home) override;
 
   bool takes_parts(std::uint64_t extent_bytes) const override;
   Status insert(FrameId frame, std::byte* at, const std::byte* data, PageMask pages,
@@ -195,6 +196,9 @@ class HostSpace final : public AddressSpace {
   MapPlace place_of(const HostFrame& held, std::byte* at) const;
   void settle(Frame& frame, std::byte* at, const MapResult& result);
   void settle_on_node(FrameId id, std::byte* at, std::uint64_t bytes, const MapResult& result);
+  Status relocate_mapped(FrameId from, FrameId to, std::byte* at);
+  Status relocate_in_window(FrameId from, FrameId to, std::byte* at, bool& home);
+  void relocate_in_place(FrameId from, FrameId to, std::byte* at);
   Status withdraw_parts(Frame& frame, const MapPlace& whole);
   void restore_parts(Frame& frame, const MapPlace& whole);
 

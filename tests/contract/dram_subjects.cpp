@@ -50,6 +50,7 @@ class Dram final : public MemorySubject {
     return pinned_->why_not().empty();
   }
   void forgive() override { pinned_.reset(); }
+  Memory* sibling() override { return space_->memories().size() > 1 ? &space_->memory() : nullptr; }
   bool lock_pages_with(PageLocker& locker) override {
     if (own().node() != nullptr && own().node()->movable()) {
       return false;  // A lock would move the pages to another node.
@@ -114,11 +115,24 @@ const MemoryCase kFollowsForks{"follows_forks", [](std::string& why_not) {
                                  return Dram::make(chosen, why_not);
                                }};
 
-const MemoryCase kSecond{"second_of_two", [](std::string& why_not) {
-                           HostSpaceOptions chosen = options();
-                           chosen.memories.push_back(chosen.memories.front());
-                           return Dram::make(chosen, why_not);
-                         }};
+MemoryCase second(const char* name, std::optional<Mechanism> mechanism, bool follows_forks,
+                  UserfaultUse userfault = UserfaultUse::automatic) {
+  return {name, [mechanism, follows_forks, userfault](std::string& why_not) {
+            HostSpaceOptions chosen = options();
+            chosen.memories.push_back(chosen.memories.front());
+            chosen.mechanism = mechanism;
+            chosen.follow_forks = follows_forks;
+            chosen.userfault = userfault;
+            return Dram::make(chosen, why_not);
+          }};
+}
+const MemoryCase kSecond = second("second_of_two", {}, false);
+const auto kTwo = ::testing::Values(
+    kSecond, second("two_by_uffd_move", Mechanism::uffd_move, false),
+    second("two_by_copy", Mechanism::copy, false), second("two_by_remap", Mechanism::remap, false),
+    second("two_in_place", Mechanism::in_place, false),
+    second("two_without_userfault", {}, false, UserfaultUse::off),
+    second("two_that_follow_forks", {}, true));
 
 /// Bound to a node, beside a memory of any node. tests/rig chooses the node, and this machine's
 /// first one is the default.
@@ -140,6 +154,7 @@ const auto kSubjects = ::testing::Values(
     on_node("node_remap", Mechanism::remap), on_node("node_in_place", Mechanism::in_place));
 INSTANTIATE_TEST_SUITE_P(Dram, MemoryContract, kSubjects, memory_name);
 INSTANTIATE_TEST_SUITE_P(Dram, HostMemoryContract, kSubjects, memory_name);
+INSTANTIATE_TEST_SUITE_P(Dram, RelocateContract, kTwo, memory_name);
 
 }  // namespace
 }  // namespace tiermem::contract

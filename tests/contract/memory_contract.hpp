@@ -304,6 +304,47 @@ class HostMemoryContract : public MemoryContract {};
 /// The host cannot touch the memory: bytes are copied, and windows show it to a device.
 class OpaqueMemoryContract : public MemoryContract {};
 
+/// A space with several memories: bytes go from one to another. Other spaces skip these checks.
+class RelocateContract : public MemoryContract {
+ protected:
+  void SetUp() override {
+    MemoryContract::SetUp();
+    if (!IsSkipped() && subject().sibling() == nullptr) {
+      GTEST_SKIP() << "the space has one memory";
+    }
+  }
+  void TearDown() override {
+    if (!IsSkipped()) {
+      for (const FrameId frame : theirs_) {
+        sibling().return_frame(frame);
+      }
+      (void)trim(sibling());
+      EXPECT_EQ(sibling().usage().used(), 0U) << "something is charged and not held";
+    }
+    MemoryContract::TearDown();
+  }
+  Memory& sibling() { return *subject().sibling(); }
+  /// Acquires a frame of the other memory.
+  FrameId acquire_there(Class of) {
+    const FrameId frame = sibling().acquire_frame({of.pool, of.bytes, 0});
+    EXPECT_TRUE(frame.valid());
+    theirs_.push_back(frame);
+    return frame;
+  }
+  void give_back_there(FrameId frame) {
+    std::erase(theirs_, frame);
+    sibling().return_frame(frame);
+  }
+  Status relocate(FrameId from, FrameId to, std::byte* at, bool& home) {
+    return space().relocate(from, to, at, home);
+  }
+  /// Takes a frame of the other memory out of its window at the end of a test.
+  void unmap(FrameId frame, std::byte* at) { EXPECT_TRUE(space().unmap(frame, at).ok()); }
+
+ private:
+  std::vector<FrameId> theirs_;
+};
+
 inline std::string memory_name(const ::testing::TestParamInfo<MemoryCase>& info) {
   return info.param.name;
 }

@@ -73,6 +73,11 @@ class MemorySubject {
   /// Offers a page locker to the memory, before its first use. Returns false if it takes none.
   virtual bool lock_pages_with(PageLocker&) { return false; }
 
+  /// Another memory of the same space; null if there is none.
+  virtual Memory* sibling() { return nullptr; }
+  /// The call for refuse() by which a frame in a mapped window cannot be relocated.
+  virtual const char* relocate_call() const { return "withdraw"; }
+
   /// Opaque memory: runs requested copies that need the test's thread.
   virtual void run_copies() {}
   /// Another memory, from which bytes come here directly; null if there is none.

@@ -56,8 +56,13 @@ class Simulated final : public MemorySubject {
     tier_.copy_by(copies_);
     other_.copy_by(copies_);
     tier_.befriend(other_);
+    if (!opaque()) {
+      tier_.add_memory(facts().budget, {Kind::numa, 1});
+    }
   }
   Memory& memory() override { return tier_; }
+  Memory* sibling() override { return opaque() ? nullptr : &tier_.memory(1); }
+  const char* relocate_call() const override { return "relocate"; }
   Memory* neighbour() override { return opaque() ? &other_ : nullptr; }
   void write(std::byte* at, const std::byte* from, std::uint64_t bytes) override {
     if (opaque()) {
@@ -118,6 +123,7 @@ const MemoryCase kHost = simulated("host", Kind::dram);
 const MemoryCase kDevice = simulated("device", Kind::gpu);
 INSTANTIATE_TEST_SUITE_P(Simulator, MemoryContract, ::testing::Values(kHost, kDevice), memory_name);
 INSTANTIATE_TEST_SUITE_P(Simulator, HostMemoryContract, ::testing::Values(kHost), memory_name);
+INSTANTIATE_TEST_SUITE_P(Simulator, RelocateContract, ::testing::Values(kHost), memory_name);
 INSTANTIATE_TEST_SUITE_P(Simulator, OpaqueMemoryContract, ::testing::Values(kDevice), memory_name);
 
 }  // namespace

@@ -1,12 +1,14 @@
 // Memories of the simulated machine: frames of plain host memory, or of an opaque device with bytes
-// that the host cannot read (the view's pointer is a number, and the bytes are kept scrambled).
-// Deterministic.
+// that the host cannot read (the view's pointer is a number, and the bytes are kept scrambled). An
+// object is an address space and its first memory. add_memory() gives the space another one, which
+// is only a memory: the first object has all windows. Deterministic.
 #pragma once
 
 #include <array>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -47,6 +49,20 @@ class FakeMemory final : public AddressSpace, public Memory {
         place_(place),
         opaque_(place.kind == Kind::gpu),
         dice_(dice) {}
+  /// Adds a memory to the space, before a mover knows it. The space owns it.
+  FakeMemory& add_memory(std::uint64_t budget, Place place) {
+    further_.emplace_back(
+        new FakeMemory(*this, static_cast<unsigned>(memories_.size()), budget, place, dice_));
+    memories_.push_back(further_.back().get());
+    return *further_.back();
+  }
+  /// Returns the memory of this number.
+  FakeMemory& memory(unsigned number) { return number == 0 ? *this : *further_[number - 1]; }
+  const FakeMemory& memory(unsigned number) const {
+    return number == 0 ? *this : *further_[number - 1];
+  }
+  /// Bytes that were relocated in the space.
+  std::uint64_t relocated() const { return relocated_; }
 
   Place place() const override { return place_; }
   /// Loses the device: no more copies, and its content is inaccessible.
@@ -189,7 +205,7 @@ class FakeMemory final : public AddressSpace, public Memory {
     if (opaque_) {
       return reinterpret_cast<std::byte*>(id.value << 32);  // A number, not a host address.
     }
-    return const_cast<std::byte*>(frames_.at(id.value).bytes.data());
+    return const_cast<std::byte*>(frame_of(id).bytes.data());
   }
   Status map(FrameId id, std::byte* at, Mechanism& used) override {
     dice_.crossed("map", id.value);
@@ -199,7 +215,7 @@ class FakeMemory final : public AddressSpace, public Memory {
     if (dice_.strikes("map")) {
       return fail(Code::busy, "the frame could not be mapped");
     }
-    Frame& frame = frames_.at(id.value);
+    Frame& frame = frame_of(id);
     if (frame.at != nullptr) {
       throw Misuse("a frame that is in a window is mapped");
     }
@@ -217,7 +233,7 @@ class FakeMemory final : public AddressSpace, public Memory {
       return fail(Code::no_capacity, "the kernel takes nothing back now");
     }
     take_out(id, at);
-    frames_.at(id.value).has = 0;
+    frame_of(id).has = 0;
     return {};
   }
   Status withdraw(FrameId id, std::byte* at) override {
@@ -230,7 +246,7 @@ class FakeMemory final : public AddressSpace, public Memory {
   }
   Status take_home(FrameId id, std::byte* at) override {
     dice_.crossed("take_home", id.value);
-    Frame& frame = frames_.at(id.value);
+    Frame& frame = frame_of(id);
     if (opaque_ || frame.in_parts || present(at)) {
       throw Misuse("a frame that is in no plain window is taken home");
     }
@@ -240,11 +256,46 @@ class FakeMemory final : public AddressSpace, public Memory {
     take_out(id, at);
     return {};
   }
+  Status relocate(FrameId from, FrameId to, std::byte* at, bool& home) override {
+    dice_.crossed("relocate", from.value);
+    home = at == nullptr;
+    Frame& source = frame_of(from);
+    Frame& target = frame_of(to);
+    if (opaque_ || from.memory() == to.memory() || source.at != at || source.in_parts ||
+        target.at != nullptr || target.in_parts || source.bytes.size() != target.bytes.size()) {
+      throw Misuse(fmt::format(
+          "frame {:#x} at {} of {} bytes is relocated from {} to {:#x}, of {}{}", from.value,
+          static_cast<void*>(source.at), source.bytes.size(), static_cast<void*>(at), to.value,
+          target.bytes.size(), source.in_parts || target.in_parts ? ", in parts" : ""));
+    }
+    if (dice_.strikes("relocate")) {
+      return fail(Code::busy, "page-locked");
+    }
+    if (dice_.strikes("relocate_populate")) {
+      return fail(Code::no_capacity, "the kernel has no pages there");
+    }
+    const std::byte* const bytes = at != nullptr ? at : source.bytes.data();
+    std::memcpy(target.bytes.data(), bytes, source.bytes.size());
+    target.populated = true;
+    target.foreign = false;
+    source.at = nullptr;
+    source.watched = false;
+    relocated_ += source.bytes.size();
+    std::fill(source.bytes.begin(), source.bytes.end(), std::byte{0xDD});
+    const bool mapped = at != nullptr && present(at);
+    if (at != nullptr && !mapped && dice_.strikes("relocate_map")) {
+      std::memset(at, 0xDD, source.bytes.size());
+      home = true;
+    } else {
+      target.at = at;
+    }
+    return {};
+  }
   bool has_locked_pages(FrameId id) const override { return id.value % 5 == 0; }
   bool restores_at_once(FrameId id) const override { return id.value % 3 == 0; }
   Status restore(FrameId id, std::byte* at) override {
     dice_.crossed("restore", id.value);
-    Frame& frame = frames_.at(id.value);
+    Frame& frame = frame_of(id);
     for_pages(frame, [&](std::uint64_t offset, std::uint64_t n) {
       std::memcpy(at + offset, frame.bytes.data() + offset, n);
       present_.insert(at + offset);
@@ -293,7 +344,7 @@ class FakeMemory final : public AddressSpace, public Memory {
   Status insert(FrameId id, std::byte* at, const std::byte* data, PageMask pages,
                 bool watched) override {
     dice_.crossed("insert", id.value);
-    Frame& frame = frames_.at(id.value);
+    Frame& frame = frame_of(id);
     if (!frame.in_parts || (frame.has & pages) != 0) {
       return fail(Code::internal, "pages came twice");
     }
@@ -307,6 +358,7 @@ class FakeMemory final : public AddressSpace, public Memory {
       }
     }
     frame.watched = watched && (frame.has == 0 || frame.watched);
+    frame.at = at;
     frame.has |= pages;
     if (frame.has == (std::uint64_t{1} << frame.bytes.size() / kSmallestExtent) - 1) {
       if (frame.charged * kSmallestExtent != frame.bytes.size()) {
@@ -323,7 +375,7 @@ class FakeMemory final : public AddressSpace, public Memory {
     if (dice_.strikes("empty")) {
       return fail(Code::internal, "the kernel refuses");
     }
-    Frame& frame = frames_.at(id.value);
+    Frame& frame = frame_of(id);
     if (!frame.in_parts || (frame.has & pages) != pages) {
       return fail(Code::internal, "pages that are not there are emptied");
     }
@@ -335,10 +387,10 @@ class FakeMemory final : public AddressSpace, public Memory {
     frame.has &= ~pages;
     return {};
   }
-  bool may_be_unchanged(FrameId id) const override { return frames_.at(id.value).watched; }
+  bool may_be_unchanged(FrameId id) const override { return frame_of(id).watched; }
   void drop_unchanged(std::span<Unchanged> frames) override {
     for (Unchanged& each : frames) {
-      Frame& frame = frames_.at(each.frame.value);
+      Frame& frame = frame_of(each.frame);
       frame.watched = false;
       each.dropped = !dice_.strikes("drop");
       for_pages(frame, [&](std::uint64_t offset, std::uint64_t) {
@@ -369,7 +421,7 @@ class FakeMemory final : public AddressSpace, public Memory {
       Mechanism used{};
       return map(id, at, used);
     }
-    Frame& frame = frames_.at(id.value);
+    Frame& frame = frame_of(id);
     if (frame.shown == at) {
       return {};
     }
@@ -466,6 +518,15 @@ class FakeMemory final : public AddressSpace, public Memory {
   std::size_t windows() const { return windows_.size() + device_windows_; }
 
  private:
+  FakeMemory(AddressSpace& space, unsigned number, std::uint64_t budget, Place place,
+             FaultDice& dice)
+      : Memory(space, number),
+        budget_(budget),
+        next_(FrameId::in_memory(number, 1).value),
+        place_(place),
+        opaque_(false),
+        dice_(dice) {}
+
   struct Frame {
     test::PageBytes bytes;  // The block tier sends aligned memory straight to the device.
     std::uint64_t domain = 0;
@@ -478,6 +539,8 @@ class FakeMemory final : public AddressSpace, public Memory {
     bool watched = false;
     PageMask has = 0;
   };
+  Frame& frame_of(FrameId id) { return memory(id.memory()).frames_.at(id.value); }
+  const Frame& frame_of(FrameId id) const { return memory(id.memory()).frames_.at(id.value); }
   void hide(Frame& frame) {
     if (frame.shown != nullptr) {
       shown_.erase(frame.shown);
@@ -511,7 +574,7 @@ class FakeMemory final : public AddressSpace, public Memory {
     }
   }
   void take_out(FrameId id, std::byte* at) {
-    Frame& frame = frames_.at(id.value);
+    Frame& frame = frame_of(id);
     frame.watched = false;
     frame.at = nullptr;
     for_pages(frame, [&](std::uint64_t offset, std::uint64_t n) {
@@ -538,7 +601,9 @@ class FakeMemory final : public AddressSpace, public Memory {
     }
   }
 
-  const std::array<Memory*, 1> memories_{this};
+  std::vector<Memory*> memories_{this};
+  std::vector<std::unique_ptr<FakeMemory>> further_;
+  std::uint64_t relocated_ = 0;
   std::uint64_t budget_, in_use_ = 0, cached_ = 0, next_ = 1;
   const Place place_;
   const bool opaque_;
