@@ -92,6 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
               "a spare buffer is promoted: the newest bytes are nowhere"},
         Wrong{"home_without_looking", Flaw::home_without_looking,
               "a frame goes home: a view is held of what is not in its window"},
+        Wrong{"relocate_under_views", Flaw::relocate_under_views,
+              "an extent relocates: the newest bytes are nowhere"},
         Wrong{"fork_under_way", Flaw::fork_under_way,
               "a fork: the child has a transfer that never ends"}),
     [](const auto& tested) { return std::string(tested.param.name); });

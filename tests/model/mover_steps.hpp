@@ -244,6 +244,25 @@ class MoverSteps {
     turn_.op([&] { world_.words[kHost].clear_at_home(); });
   }
 
+  // ---- relocator.cpp ---------------------------------------------------------------------------
+
+  /// The steps of Relocator::start and moved. The frame of another memory gets the bytes.
+  bool relocate(unsigned space) {
+    const auto read = [&] { turn_.step([&] { world_.copying = world_.frame[space]; }); };
+    if (flaw_ == Flaw::relocate_under_views) {
+      read();
+    }
+    if (!enter_outgoing(space, true)) {
+      return false;
+    }
+    if (flaw_ != Flaw::relocate_under_views) {
+      read();
+    }
+    turn_.step([&] { world_.frame[space] = world_.copying; });
+    set_phase(space, Phase::exclusive);
+    return true;
+  }
+
   // ---- arrivals.cpp ----------------------------------------------------------------------------
 
   /// The step of take_over: the source leaves, if no view has written it since it was read.

@@ -104,6 +104,24 @@ inline WordScenario goes_home(Flaw flaw) {
   return made;
 }
 
+/// The extent gets a frame of another memory, twice, while views of it come and go.
+inline WordScenario relocates(Flaw flaw) {
+  WordScenario made = scenario("an extent relocates");
+  made.world = written_on_host();
+  made.actors = {
+      viewer("reader", flaw, {{.writes = false}, {.writes = false}}),
+      viewer("writer", flaw, {{.writes = true}, {.writes = true}}),
+      {"mover",
+       [flaw](World& world, Turn& turn) {
+         MoverSteps mover(world, turn, flaw);
+         mover.until([&] { return mover.relocate(kHost); });
+         (void)mover.demote(kHost);
+         mover.until([&] { return mover.relocate(kHost); });
+       }},
+  };
+  return made;
+}
+
 /// A stream gets its view while its bytes are still on their way. A writer takes the only copy
 /// away.
 inline WordScenario stream_takes_over(Flaw flaw, bool fails) {
@@ -337,6 +355,7 @@ inline std::vector<WordScenario> all_scenarios(Flaw flaw) {
           spare_is_awaited(flaw),
           two_spaces(flaw),
           goes_home(flaw),
+          relocates(flaw),
           stream_takes_over(flaw, false),
           stream_takes_over(flaw, true),
           mapped(flaw),

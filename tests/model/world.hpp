@@ -40,6 +40,7 @@ enum class Flaw {
   spare_even_dirty,  // An extent that was spare at a check leaves without a second check.
   fork_under_way,    // A fork does not wait for the transfer in progress.
   home_without_looking,  // `at_home` is set by a load and an or instead of one CAS.
+  relocate_under_views,  // A relocation reads the bytes before views are kept out.
 };
 
 /// The real word. For each flaw inside the word, a function makes the step wrongly.
