@@ -80,7 +80,7 @@ void Desk::admit_budget(Request& request) {
                                    "set_budget: there is no block tier; name one with nvme="));
     return;
   }
-  room_.begin_budget_change(space_of(request.tier), request.value);
+  room_.begin_budget_change(memory_at(request.tier), request.value);
   budget_request_ = &request;
 }
 
@@ -222,18 +222,18 @@ void Desk::refuse(Request& request) {
 
 const MemoryLedger* Desk::wants_lost(const Request& request) const {
   const auto need = std::find_if(request.needs.begin(), request.needs.end(),
-                                 [&](const Need& each) { return memories_[each.space].lost; });
-  return need == request.needs.end() ? nullptr : &memories_[need->space];
+                                 [&](const Need& each) { return memories_.lost(each.space); });
+  return need == request.needs.end() ? nullptr : &memories_.first(need->space);
 }
 
-// Returns the host's space for a place that is not a device.
-unsigned Desk::space_of(Place place) const {
-  for (unsigned space = kHost + 1; space < memories_.size(); ++space) {
-    if (memories_[space].tier->place() == place) {
-      return space;
+// Returns the host's first memory if no memory has this place.
+MemoryLedger& Desk::memory_at(Place place) {
+  for (MemoryLedger& memory : memories_) {
+    if (memory.tier->place() == place) {
+      return memory;
     }
   }
-  return kHost;
+  return memories_.first(kHost);
 }
 
 }  // namespace tiermem

@@ -75,6 +75,9 @@ Desk::Arm Desk::arm_acquire(Request& request, Need& need) {
   const bool prefetch = request.kind == RequestKind::prefetch;
   const bool here = directory_.word(need.space, need.ref).load().view_readable();
   if (needs_.ready(need) || (prefetch && here && !need.shown)) {
+    if (prefetch) {
+      room_.wish_climb(need.ref);
+    }
     return Arm::ready;
   }
   Extent& extent = directory_.at(need.ref);
@@ -114,7 +117,7 @@ Desk::Arm Desk::arm_acquire(Request& request, Need& need) {
       (directory_.claimed(need.ref, need.space) || (extent.charged && !need.charged))) {
     return Arm::wait_pins;
   }
-  if (prefetch && memories_[need.space].lost) {
+  if (prefetch && memories_.lost(need.space)) {
     return Arm::ready;
   }
   if (prefetch) {
@@ -122,11 +125,12 @@ Desk::Arm Desk::arm_acquire(Request& request, Need& need) {
     return needs_.nothing_to_read(need) || full ? Arm::ready : Arm::queued;
   }
   const unsigned source = directory_.readable_elsewhere(need.ref, need.space);
-  if (source != kNoSpace && memories_[source].tier->lost()) {
+  if (source != kNoSpace && memories_.of(source, directory_.frame(source, need.ref)).tier->lost()) {
     if (need.discard || !directory_.word(source, need.ref).load().dirty()) {
       return Arm::wait_pins;  // Until it is let go there.
     }
-    extent.lost_with = static_cast<std::uint8_t>(source);
+    extent.lost_with =
+        static_cast<std::uint8_t>(memories_.of(source, directory_.frame(source, need.ref)).index);
     fail_request(request, refusals_.no_bytes(need.ref));
     return Arm::ready;
   }
@@ -144,21 +148,20 @@ Desk::Arm Desk::arm_acquire(Request& request, Need& need) {
   }
   if (!need.has_room()) {
     // It had a copy when room was reserved and has none now (another request's write took it away).
-    const std::uint64_t bytes = room_.lacking_bytes(need);
+    const Room::Lack lack = room_.lack_of(need);
     if (!room_.take_room(need)) {
-      room_.make_room(need.space, bytes, Priority::room);
+      room_.make_room(need.space, lack, Priority::room);
       (void)room_.take_room(need);  // A clean victim may have left at once.
     }
-    MemoryLedger& memory = memories_[need.space];
-    if (!need.has_room() && !(room_.searched(memory) && take_back_for(need))) {
-      if (room_.searched(memory) && refusals_.nothing_will_change(request)) {
-        fail_request(request, refusals_.no_room(&request, need.space, bytes));
+    if (!need.has_room() && !(room_.searched(need.space, lack) && take_back_for(need))) {
+      if (room_.searched(need.space, lack) && refusals_.nothing_will_change(request)) {
+        fail_request(request, refusals_.no_room(&request, need.space, lack.bytes));
         return Arm::ready;
       }
-      room_.note_shortage(need.space, bytes);
+      room_.note_shortage(need.space, lack.bytes);
       request.short_of_room = true;
-      memory.awaited = true;
-      seeks_ = seeks_ || (memory.freeing == 0 && !memory.recency.exhausted());
+      memories_.set_awaited(need.space);
+      seeks_ = seeks_ || room_.seeks(need.space);
       return Arm::wait_pins;
     }
   }

@@ -75,7 +75,7 @@ void Promoter::give_back_source(Promote& transfer) {
   }
   transfer.took_over = false;
   if (transfer.written) {
-    copies_.lose(ref, transfer.space);
+    copies_.lose(ref, carrier_.memory_of(transfer));
   }
 }
 
@@ -93,8 +93,9 @@ bool Promoter::lets_in(const Request& request, const Need& need) {
   }
   std::atomic_ref(transfer.job.tell).store(true, std::memory_order_relaxed);
   if (transfer.arriving == 0 ||
-      (need.shown && !memories_[need.space].tier->space().shows(
-                         transfer.frame, directory_.address_in_window(need.ref, need.space)))) {
+      (need.shown &&
+       !memories_.space(need.space)
+            .shows(transfer.frame, directory_.address_in_window(need.ref, need.space)))) {
     return false;
   }
   if (transfer.source == kNoSpace || transfer.took_over) {

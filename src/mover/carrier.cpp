@@ -8,9 +8,9 @@
 
 namespace tiermem {
 
-Carrier::Carrier(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal,
-                 Bounce& bounce, SlotLedger& block_slots, SlotTier* block, SlotTier* files,
-                 Workers& workers, const MoverOptions& options)
+Carrier::Carrier(Residency& residency, Memories& memories, Journal& journal, Bounce& bounce,
+                 SlotLedger& block_slots, SlotTier* block, SlotTier* files, Workers& workers,
+                 const MoverOptions& options)
     : residency_(residency),
       directory_(residency),
       memories_(memories),
@@ -41,7 +41,6 @@ void Carrier::begin(Transfer& transfer, std::uint32_t number, ExtentRef ref, uns
   heads_[number] = &transfer;
   transfer.ref = ref;
   transfer.space = static_cast<std::uint8_t>(space);
-  transfer.frees_in = transfer.space;
   transfer.priority = priority;
   transfer.job.transfer = number;
   transfer.begun_ns = now_;
@@ -62,7 +61,7 @@ void Carrier::end(Transfer& transfer) {
   if (transfer.bounce) {
     bounce_.give(transfer.bounce);
   }
-  set_freeing(transfer, 0);
+  free_nothing(transfer);
   drop_prefetch(transfer);
   if (transfer.copied != kNoSpace) {
     directory_.word(transfer.copied, transfer.ref).end_copy();
@@ -81,7 +80,11 @@ void Carrier::drop_prefetch(Transfer& transfer) {
 }
 
 bool Carrier::comes_back(ExtentRef ref) const {
-  const auto* const demote = if_is<Demote>(transfer_of(ref));
+  const Transfer* const transfer = transfer_of(ref);
+  if (transfer != nullptr && transfer->kind == Transfer::Kind::relocate) {
+    return true;
+  }
+  const auto* const demote = if_is<Demote>(transfer);
   return demote != nullptr && demote->withdrawn && !demote->evict_after;
 }
 
@@ -98,9 +101,9 @@ bool Carrier::start_copy(Transfer& transfer, unsigned space) {
 void Carrier::submit(Transfer& transfer, JobStep steps) {
   Job& job = transfer.job;
   job.steps = steps;
-  job.tier = memories_[transfer.space].tier;
+  job.tier = memory_of(transfer).tier;
   job.frame = transfer.frame;
-  job.host_tier = memories_[kHost].tier;
+  job.host_tier = memories_.of(kHost, job.host).tier;
   job.at = directory_.address_in_window(transfer.ref, transfer.space);
   job.bytes = directory_.bytes_of(transfer.ref);
   job.pages = transfer.pages;
@@ -160,7 +163,7 @@ bool Carrier::unmapped(Transfer& transfer) {
     unmap_backoff_.worked();
     return true;
   }
-  set_freeing(transfer, 0);  // Until the kernel is willing others make room.
+  free_nothing(transfer);  // Until the kernel is willing others make room.
   unmaps_.push_back(transfer.job.transfer);
   unmap_backoff_.failed(now_);
   return false;

@@ -22,7 +22,7 @@
 #include "mover/ended.hpp"
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
-#include "mover/memory_ledger.hpp"
+#include "mover/memories.hpp"
 #include "mover/mover_options.hpp"
 #include "mover/never.hpp"
 #include "mover/slot_ledger.hpp"
@@ -51,7 +51,7 @@ class Carrier {
   };
 
   /// `block` and `files` may be null.
-  Carrier(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Bounce& bounce,
+  Carrier(Residency& residency, Memories& memories, Journal& journal, Bounce& bounce,
           SlotLedger& block_slots, SlotTier* block, SlotTier* files, Workers& workers,
           const MoverOptions& options);
 
@@ -91,12 +91,26 @@ class Carrier {
   unsigned prefetches() const { return prefetches_; }
   /// The transfer does not count as a prefetch any more.
   void drop_prefetch(Transfer& transfer);
-  /// The end of the transfer will free this many bytes.
-  void set_freeing(Transfer& transfer, std::uint64_t bytes) {
-    memories_[transfer.frees_in].freeing += bytes - transfer.freeing;  // Wraps, and back.
-    transfer.freeing = bytes;
+  /// The memory in which the transfer works: that of its frame.
+  MemoryLedger& memory_of(const Transfer& transfer) {
+    return memories_.of(transfer.space, transfer.frame);
   }
-  /// The extent is leaving its window, and will be back.
+  const MemoryLedger& memory_of(const Transfer& transfer) const {
+    return memories_.of(transfer.space, transfer.frame);
+  }
+  /// The end of the transfer, which frees nothing so far, will free this many bytes of the memory.
+  void set_freeing(Transfer& transfer, MemoryLedger& memory, std::uint64_t bytes) {
+    assert(transfer.freeing == 0);
+    transfer.frees_in = static_cast<std::uint8_t>(memory.index);
+    transfer.freeing = bytes;
+    memory.freeing += bytes;
+  }
+  /// The end of the transfer will free nothing.
+  void free_nothing(Transfer& transfer) {
+    memories_.at(transfer.frees_in).freeing -= transfer.freeing;
+    transfer.freeing = 0;
+  }
+  /// The extent is leaving its window or its frame, and will be back.
   bool comes_back(ExtentRef ref) const;
   /// After the last step: frees what the records own.
   void abandon();
@@ -153,8 +167,7 @@ class Carrier {
   Route::Ends ends_of(const Transfer& transfer) const;
   /// Returns a memory as an end of a transfer.
   Route::End end_at(unsigned space) const {
-    return memories_[space].tier->space().host_addressable() ? Route::End::host
-                                                             : Route::End::device;
+    return memories_.space(space).host_addressable() ? Route::End::host : Route::End::device;
   }
 
   // ---- Places in the bounce memory
@@ -185,7 +198,7 @@ class Carrier {
 
  private:
   using Record = std::variant<std::monostate, Promote, PromoteParts, Demote, DemoteParts, Evict,
-                              Empty, Show, Gather>;
+                              Empty, Show, Relocate, Gather>;
 
   std::uint32_t new_record();
   void begin(Transfer& transfer, std::uint32_t number, ExtentRef ref, unsigned space,
@@ -199,7 +212,7 @@ class Carrier {
 
   Residency& residency_;
   const Directory directory_;
-  Deque<MemoryLedger>& memories_;
+  Memories& memories_;
   Journal& journal_;
   Bounce& bounce_;
   SlotLedger& block_slots_;

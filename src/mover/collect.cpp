@@ -25,7 +25,7 @@ void Desk::serve_room() {
 
 bool Desk::collect(Request& request) {
   if (std::any_of(request.needs.begin(), request.needs.end(),
-                  [&](const Need& need) { return memories_[need.space].awaited; })) {
+                  [&](const Need& need) { return memories_.awaited(need.space); })) {
     return false;
   }
   std::array<std::uint64_t, kMaxSpaces> all{};
@@ -35,32 +35,32 @@ bool Desk::collect(Request& request) {
       hold(need);
       all[need.space] += directory_.bytes_of(need.ref);
     }
-    for (unsigned space = 0; space < memories_.size(); ++space) {
+    for (unsigned space = 0; space < memories_.spaces(); ++space) {
       if (!room_.ever_fits(space, all[space])) {
         fail_request(request, refusals_.no_room(&request, space, all[space]));
         return true;
       }
     }
   }
-  std::array<std::uint64_t, kMaxSpaces> missing{};
+  std::array<Room::Lack, kMaxSpaces> missing{};
   const auto take_all = [&] {
     missing = {};
     for (Need& need : request.needs) {
       if (need.has_room() || !needs_.lacks_copy(need)) {
         continue;
       }
-      if (missing[need.space] == 0) {
+      if (missing[need.space].bytes == 0) {
         (void)room_.take_room(need);
       }
       if (!need.has_room()) {
-        missing[need.space] += room_.lacking_bytes(need);
+        missing[need.space].add(room_.lack_of(need));
       }
     }
   };
   take_all();
   bool short_of_room = false;
-  for (unsigned space = 0; space < memories_.size(); ++space) {
-    if (missing[space] != 0) {
+  for (unsigned space = 0; space < memories_.spaces(); ++space) {
+    if (missing[space].bytes != 0) {
       room_.make_room(space, missing[space], Priority::room, request.last_look);
       short_of_room = true;
     }
@@ -69,21 +69,23 @@ bool Desk::collect(Request& request) {
     return true;
   }
   take_all();  // Clean victims without a window left at once.
-  for (unsigned space = 0; space < memories_.size(); ++space) {
-    if (missing[space] == 0) {
+  for (unsigned space = 0; space < memories_.spaces(); ++space) {
+    if (missing[space].bytes == 0) {
       continue;
     }
     request.short_of_room = true;
-    room_.note_shortage(space, missing[space]);
+    room_.note_shortage(space, missing[space].bytes);
     // Bytes that were freed at once may be of no use to this request yet, for example if frames of
     // several sizes share chunks.
-    memories_[space].searching = memories_[space].searching || memories_[space].evicted_at_once;
-    if (room_.searched(memories_[space]) && refusals_.nothing_will_change(request)) {
+    for (MemoryLedger* const memory : memories_.in(space)) {
+      memory->searching = memory->searching || memory->evicted_at_once;
+    }
+    if (room_.searched(space, missing[space]) && refusals_.nothing_will_change(request)) {
       if (request.last_look) {
-        if (room_.drop_from_slots(missing[space])) {
+        if (room_.drop_from_slots(missing[space].bytes)) {
           return false;
         }
-        fail_request(request, refusals_.no_room(&request, space, missing[space]));
+        fail_request(request, refusals_.no_room(&request, space, missing[space].bytes));
         return true;
       }
       // A pin may have fallen between the search and this: search once more, now that there is
@@ -115,7 +117,7 @@ bool Desk::take_back_for(Need& need) {
     room_queue_.front()->collecting = false;
     let_go(*room_queue_.front());
   }
-  room_.make_room(need.space, room_.lacking_bytes(need), Priority::room, true);
+  room_.make_room(need.space, room_.lack_of(need), Priority::room, true);
   return room_.take_room(need);
 }
 
@@ -124,27 +126,26 @@ void Desk::serve_prefetch() {
          engine_.prefetches() < prefetch_limit_) {
     auto [request, index] = waiters_.next_prefetch();
     Need& need = request->needs[index];
-    MemoryLedger& memory = memories_[need.space];
-    if (memory.awaited) {
+    if (memories_.awaited(need.space)) {
       return;
     }
     const bool wanted = directory_.at(need.ref).transfer == 0 && needs_.lacks_copy(need) &&
                         !needs_.nothing_to_read(need);
     // Prefetched and unused extents take up to half of the memory. Further prefetches are dropped.
-    const bool allowed =
-        memory.unused_prefetched + directory_.bytes_of(need.ref) <= memory.tier->usage().budget / 2;
+    const bool allowed = room_.unused_prefetched(need.space) + directory_.bytes_of(need.ref) <=
+                         memories_.usage(need.space).budget / 2;
     if (wanted && allowed) {
       hold(need);  // Its resident pages must not make room for the others.
       if (need.has_room() && !room_.room_fits(need)) {
         room_.give_room(need);
       }
       if (!room_.take_room(need)) {
-        room_.make_room(need.space, room_.lacking_bytes(need), Priority::prefetch);
+        room_.make_room(need.space, room_.lack_of(need), Priority::prefetch);
         (void)room_.take_room(need);
       }
       unhold(need);
-      if (!need.has_room() && memories_[need.space].freeing != 0) {
-        room_.note_shortage(need.space, room_.lacking_bytes(need));
+      if (!need.has_room() && memories_.freeing(need.space)) {
+        room_.note_shortage(need.space, room_.lack_of(need).bytes);
         return;  // On its way.
       }
     }

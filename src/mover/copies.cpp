@@ -7,16 +7,17 @@ namespace tiermem {
 void Copies::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int64_t begun_ns) {
   Extent& extent = directory_.at(ref);
   ExtentWord& word = directory_.word(space, ref);
+  MemoryLedger& memory = memories_.of(space, frame);
   const std::uint64_t held = directory_.resident_bytes(ref);
-  journal_.note_dropped(ref, space, held, begun_ns);
+  journal_.note_dropped(ref, memory, held, begun_ns);
   if (extent.parts != 0) {
     give_parts(frame, space, std::exchange(extent.parts, 0));
     bounce_.partial_ended();
   } else {
-    memories_[space].give_frame(frame, held);
+    memory.give_frame(frame, held);
   }
-  directory_.frame(space, ref) = {};
-  memories_[space].recency.removed(ref, true);
+  memory.recency.removed(ref, true);
+  note_left(extent, memory);
   const bool dropped = word.load().dirty() && directory_.droppable(ref) &&
                        directory_.readable_elsewhere(ref, space) == kNoSpace;
   journal_.count(&Stats::dropped, dropped ? held : 0);
@@ -24,8 +25,9 @@ void Copies::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int
   if (space == kHost && extent.prefetched) {
     journal_.count(&Stats::prefetched_unused,
                    word.load().referenced() ? 0 : directory_.bytes_of(ref));
-    prefetch_used(ref, memories_[space]);
+    prefetch_used(ref);
   }
+  directory_.frame(space, ref) = {};
   word.clear_dirty();
   word.clear_at_home();
   word.set_phase(Phase::none);
@@ -55,17 +57,17 @@ void Copies::settle(ExtentRef ref) {
   }
 }
 
-void Copies::lose(ExtentRef ref, unsigned space) {
+void Copies::lose(ExtentRef ref, const MemoryLedger& memory) {
   directory_.word(kHost, ref).set_phase(Phase::lost);
-  directory_.at(ref).lost_with = static_cast<std::uint8_t>(space);
+  directory_.at(ref).lost_with = static_cast<std::uint8_t>(memory.index);
   ++losses_[directory_.at(ref).buffer];
 }
 
-void Copies::prefetch_used(ExtentRef ref, MemoryLedger& memory) {
+void Copies::prefetch_used(ExtentRef ref) {
   Extent& extent = directory_.at(ref);
   if (extent.prefetched) {
     extent.prefetched = false;
-    memory.unused_prefetched -= directory_.bytes_of(ref);
+    memories_.of(kHost, directory_.frame(kHost, ref)).unused_prefetched -= directory_.bytes_of(ref);
   }
 }
 
@@ -93,8 +95,9 @@ void Copies::room_in_slots() {
 }
 
 void Copies::give_parts(FrameId frame, unsigned space, PageMask pages) {
-  memories_[space].tier->return_frame(frame);
-  memories_[space].returned += bytes_of_pages(pages);
+  MemoryLedger& memory = memories_.of(space, frame);
+  memory.tier->return_frame(frame);
+  memory.returned += bytes_of_pages(pages);
 }
 
 // The tier is full: a slot of bytes that are in memory goes. These are written again when they

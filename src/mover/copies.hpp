@@ -10,7 +10,7 @@
 #include "base/arena.hpp"
 #include "mover/bounce.hpp"
 #include "mover/journal.hpp"
-#include "mover/memory_ledger.hpp"
+#include "mover/memories.hpp"
 #include "mover/slot_ledger.hpp"
 #include "mover/stuck.hpp"
 #include "policy/slot_order.hpp"
@@ -21,7 +21,7 @@ namespace tiermem {
 
 class Copies {
  public:
-  Copies(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Bounce& bounce,
+  Copies(Residency& residency, Memories& memories, Journal& journal, Bounce& bounce,
          SlotLedger& block_slots, Stuck& stuck)
       : residency_(residency),
         directory_(residency),
@@ -40,18 +40,23 @@ class Copies {
   /// The copy in the space has left its window: its frame is free.
   void finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int64_t begun_ns);
   void settle(ExtentRef ref);
-  /// The only copy is lost with the space.
-  void lose(ExtentRef ref, unsigned space);
+  /// The only copy is lost with the memory.
+  void lose(ExtentRef ref, const MemoryLedger& memory);
   /// Returns the lost extents that were not reported yet, by buffer, and forgets them.
   Map<std::uint32_t, std::uint32_t> take_losses() { return std::exchange(losses_, {}); }
   /// A request uses an extent that was prefetched.
-  void prefetch_used(ExtentRef ref, MemoryLedger& memory);
+  void prefetch_used(ExtentRef ref);
   void give_parts(FrameId frame, unsigned space, PageMask pages);
+  /// The extent leaves the memory: it may have climbed there in vain.
+  static void note_left(Extent& extent, MemoryLedger& memory) {
+    memory.climbs_in_vain += extent.uses != 0 && memory.rank() == 0 ? 1 : 0;
+    extent.uses = 0;
+  }
   /// The order of victims, with a record for the extent: the admission of each request that may
   /// bring the extent has made it.
-  Recency& recency_for(unsigned space, [[maybe_unused]] ExtentRef ref) {
-    assert(ref < memories_[space].recency.capacity());
-    return memories_[space].recency;
+  static Recency& recency_for(MemoryLedger& memory, [[maybe_unused]] ExtentRef ref) {
+    assert(ref < memory.recency.capacity());
+    return memory.recency;
   }
 
   // ---- Slots
@@ -87,7 +92,7 @@ class Copies {
 
   Residency& residency_;
   const Directory directory_;
-  Deque<MemoryLedger>& memories_;
+  Memories& memories_;
   Journal& journal_;
   Bounce& bounce_;
   SlotLedger& block_slots_;

@@ -8,8 +8,8 @@
 
 namespace tiermem {
 
-Demoter::Demoter(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal,
-                 Carrier& carrier, Copies& copies, Parts& parts, Stuck& stuck, Bounce& bounce,
+Demoter::Demoter(Residency& residency, Memories& memories, Journal& journal, Carrier& carrier,
+                 Copies& copies, Parts& parts, Stuck& stuck, Bounce& bounce,
                  SlotLedger& block_slots, SlotTier* block, const MoverOptions& options)
     : directory_(residency),
       memories_(memories),
@@ -41,7 +41,7 @@ bool Demoter::start(ExtentRef ref, unsigned space, bool evict_after, Priority pr
   transfer.slot_tier = block_;
   transfer.frame = directory_.frame(space, ref);
   if (evict_after) {
-    carrier_.set_freeing(transfer, directory_.bytes_of(ref));
+    carrier_.set_freeing(transfer, carrier_.memory_of(transfer), directory_.bytes_of(ref));
   }
   measure(transfer);
   return directory_.at(ref).transfer != 0;  // Without a slot the demote has failed.
@@ -94,7 +94,7 @@ SlotId Demoter::new_slot(Demote& transfer) {
 // writer came between the start of the first and the end of the last, so both saw the same bytes. A
 // device's memory is copied to staging first.
 void Demoter::seal(Demote& transfer) {
-  Memory& tier = *memories_[transfer.space].tier;
+  Memory& tier = *carrier_.memory_of(transfer).tier;
   // The pages of a new slot were measured after the copy began, and may have changed since then: it
   // must not begin anew.
   if (transfer.copied == kNoSpace || directory_.at(transfer.ref).copy().pages == nullptr) {
@@ -184,7 +184,7 @@ void Demoter::job_done(Demote& transfer) {
 void Demoter::copied(Demote& transfer) {
   const Job& job = transfer.job;
   if (job.status.ok()) {
-    memories_[transfer.space].exit_backoff.worked();
+    carrier_.memory_of(transfer).exit_backoff.worked();
     auto* const parts = if_is<DemoteParts>(&transfer);
     parts != nullptr && parts->whole_again ? measured(*parts) : write_and_hash(transfer);
   } else if (job.checksum_bad) {
@@ -218,7 +218,7 @@ void Demoter::went_direct(Demote& transfer) {
     return;
   }
   transfer.wear -= static_cast<std::int64_t>(transfer.length);
-  memories_[transfer.space].exit_backoff.worked();
+  carrier_.memory_of(transfer).exit_backoff.worked();
   written(transfer);
 }
 
@@ -295,6 +295,7 @@ void Demoter::write_done(Demote& transfer, const SlotCompletion& completion) {
 void Demoter::written(Demote& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
+  MemoryLedger& memory = carrier_.memory_of(transfer);
   if (transfer.length != 0) {
     block_slots_.write_worked(transfer.slot);
   }
@@ -318,7 +319,7 @@ void Demoter::written(Demote& transfer) {
   }
   if (!directory_.word(space, ref).publish_clean()) {
     end(transfer);  // It was written: still dirty, and not the first victim.
-    memories_[space].recency.rejected(ref);
+    memory.recency.rejected(ref);
     carrier_.extent_changed(ref, space);
     return;
   }
@@ -329,7 +330,7 @@ void Demoter::written(Demote& transfer) {
   }
   take_sums(transfer, bytes);
   if (transfer.direct()) {
-    journal_.note_direct(transfer.space, true, bytes);
+    journal_.note_direct(transfer, true, bytes);
   }
   if (transfer.evict_after) {
     carrier_.then({.what = Carrier::Next::What::evict,
@@ -353,6 +354,7 @@ void Demoter::take_sums(Demote& transfer, std::uint64_t bytes) {
 void Demoter::failed(Demote& transfer, Status status) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
+  MemoryLedger& memory = carrier_.memory_of(transfer);
   block_slots_.note_error(status.info() != nullptr
                               ? *status.info()
                               : error_info(status.code(),
@@ -361,7 +363,7 @@ void Demoter::failed(Demote& transfer, Status status) {
   journal_.count(&Stats::io_errors);
   transfer.outcome = Transfer::Outcome::failed;
   if (space != kHost && transfer.stage == Stage::copy) {
-    memories_[space].exit_backoff.failed(carrier_.now());  // The block tier has not been asked.
+    memory.exit_backoff.failed(carrier_.now());  // The block tier has not been asked.
   } else if (transfer.stage == Stage::read || transfer.stage == Stage::copy) {
     // The rest of it could not be read, to be written with it. All others can leave.
     stuck_.unread(directory_.at(ref), carrier_.now());
@@ -381,7 +383,7 @@ void Demoter::failed(Demote& transfer, Status status) {
     return;
   }
   end(transfer);
-  memories_[space].recency.rejected(ref);
+  memory.recency.rejected(ref);
   carrier_.extent_changed(ref, space, std::move(status), Ended::Failed::to_leave);
 }
 

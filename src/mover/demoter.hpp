@@ -7,6 +7,7 @@
 #include "base/arena.hpp"
 #include "mover/carrier.hpp"
 #include "mover/copies.hpp"
+#include "mover/memories.hpp"
 #include "mover/parts.hpp"
 #include "mover/request.hpp"
 #include "mover/stuck.hpp"
@@ -16,7 +17,7 @@ namespace tiermem {
 
 class Demoter {
  public:
-  Demoter(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Carrier& carrier,
+  Demoter(Residency& residency, Memories& memories, Journal& journal, Carrier& carrier,
           Copies& copies, Parts& parts, Stuck& stuck, Bounce& bounce, SlotLedger& block_slots,
           SlotTier* block, const MoverOptions& options);
 
@@ -86,7 +87,7 @@ class Demoter {
   void not_written(DemoteParts& transfer, Status status);
 
   const Directory directory_;
-  Deque<MemoryLedger>& memories_;
+  Memories& memories_;
   Journal& journal_;
   Carrier& carrier_;
   Copies& copies_;

@@ -9,11 +9,13 @@ std::string Mover::describe() const {
   for (const MemoryLedger& memory : memories_) {
     const FrameUsage usage = memory.tier->usage();
     text += fmt::format(
-        "  space {}: budget {} in use {} cached {} freeing {} ahead {}{}{}, paused to {}, short to "
+        "  space {} memory {}: budget {} in use {} cached {} freeing {} ahead {}{}{}, paused to "
+        "{}, short to "
         "{}, {} remain\n",
-        memory.space, usage.budget, usage.in_use, usage.cached, memory.freeing, memory.ahead,
-        memory.searching ? " searching" : "", memory.recency.exhausted() ? " exhausted" : "",
-        memory.exit_backoff.until(), memory.short_until, memory.remains.size());
+        memory.space, memory.rank(), usage.budget, usage.in_use, usage.cached, memory.freeing,
+        memory.ahead, memory.searching ? " searching" : "",
+        memory.recency.exhausted() ? " exhausted" : "", memory.exit_backoff.until(),
+        memory.short_until, memory.remains.size());
   }
   text += fmt::format("  now {}, {} fruitless steps, writes paused to {}, stuck since {} to {}\n",
                       now_, room_.fruitless(), engine_.block_slots().paused_until(),
@@ -34,7 +36,7 @@ std::string Mover::describe() const {
     const ExtentRef first = record.first.load();
     for (ExtentRef ref = first; ref < first + record.extents.load() && listed < 64; ++ref) {
       const Extent& extent = directory_.at(ref);
-      for (unsigned space = 0; space < memories_.size(); ++space) {
+      for (unsigned space = 0; space < memories_.spaces(); ++space) {
         const ExtentBits bits = directory_.word(space, ref).load();
         if (!directory_.has_frame(ref, space)) {
           continue;

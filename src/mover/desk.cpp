@@ -7,10 +7,9 @@
 
 namespace tiermem {
 
-Desk::Desk(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal,
-           ReadAhead& read_ahead, TransferEngine& engine, const Needs& needs,
-           const GatherNeeds& gather_needs, Room& room, const Refusals& refusals, Queries& queries,
-           Workers& workers, unsigned prefetch_limit)
+Desk::Desk(Residency& residency, Memories& memories, Journal& journal, ReadAhead& read_ahead,
+           TransferEngine& engine, const Needs& needs, const GatherNeeds& gather_needs, Room& room,
+           const Refusals& refusals, Queries& queries, Workers& workers, unsigned prefetch_limit)
     : residency_(residency),
       directory_(residency),
       memories_(memories),

@@ -24,7 +24,7 @@
 #include "mover/gather_needs.hpp"
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
-#include "mover/memory_ledger.hpp"
+#include "mover/memories.hpp"
 #include "mover/needs.hpp"
 #include "mover/never.hpp"
 #include "mover/queries.hpp"
@@ -41,7 +41,7 @@ namespace tiermem {
 
 class Desk {
  public:
-  Desk(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, ReadAhead& read_ahead,
+  Desk(Residency& residency, Memories& memories, Journal& journal, ReadAhead& read_ahead,
        TransferEngine& engine, const Needs& needs, const GatherNeeds& gather_needs, Room& room,
        const Refusals& refusals, Queries& queries, Workers& workers, unsigned prefetch_limit);
 
@@ -112,7 +112,7 @@ class Desk {
   bool refuses(const Request& request) const;
   void refuse(Request& request);
   const MemoryLedger* wants_lost(const Request& request) const;
-  unsigned space_of(Place place) const;
+  MemoryLedger& memory_at(Place place);
 
   // arm.cpp: what each need lacks is started.
   enum class Arm : std::uint8_t { ready, wait_transfer, wait_pins, queued };
@@ -160,11 +160,12 @@ class Desk {
 
   // loss.cpp: devices that are gone.
   void begin_loss(MemoryLedger& memory);
+  bool has_frame_of(const MemoryLedger& memory, ExtentRef ref) const;
   bool let_go_of_lost(ExtentRef ref, MemoryLedger& memory);
 
   Residency& residency_;
   const Directory directory_;
-  Deque<MemoryLedger>& memories_;
+  Memories& memories_;
   Journal& journal_;
   ReadAhead& read_ahead_;
   TransferEngine& engine_;

@@ -1,5 +1,6 @@
-// Evicts: a copy goes, and its frame with it. A victim of a device goes to DRAM first if that has
-// room. The stepping thread only; never waits.
+// Evicts: a copy goes, and its frame with it. A victim goes to a memory of higher rank first if one
+// has room: a device's to the host, the host's to the next memory of the host. The stepping thread
+// only; never waits.
 #include <algorithm>
 
 #include "mover/transfer_engine.hpp"
@@ -15,17 +16,19 @@ bool TransferEngine::start_evict(ExtentRef ref, unsigned space, Priority priorit
   }
   Placement::Victim victim = as_victim(ref, space, bits);
   victim.asked = priority == Priority::demand;
+  victim.spent = victim.relocates &&
+                 !memories_.of(space, directory_.frame(space, ref)).recency.leaves_by_order(ref);
   for (const Placement::Destination to : Placement::destinations(victim)) {
     switch (to) {
       case Placement::Destination::released:
         // Dirty bytes may go only where another copy has them: a writer may come and go before this
         // line.
         return leave(ref, space, victim.elsewhere);
-      case Placement::Destination::host:
-        if (spill(ref)) {
+      case Placement::Destination::memory:
+        if (sink(ref, space, priority)) {
           return true;
         }
-        break;  // The host has no room.
+        break;  // None has room.
       case Placement::Destination::slot:
         return start_demote(ref, space, true, priority);
       case Placement::Destination::dropped:
@@ -40,15 +43,19 @@ Placement::Victim TransferEngine::as_victim(ExtentRef ref, unsigned space, Exten
   victim.dirty = bits.dirty();
   victim.elsewhere = directory_.readable_elsewhere(ref, space) != kNoSpace;
   victim.on_device = space != kHost;
+  victim.relocates =
+      !victim.on_device && memories_.in(space).size() > 1 &&
+      memories_.of(space, directory_.frame(space, ref)).rank() + 1 < memories_.in(space).size() &&
+      relocator_.can_start(ref, space);
   if (!victim.dirty) {
     return victim;  // A slot has the bytes: the rest does not matter, and victims are many.
   }
   victim.droppable = directory_.droppable(ref);
-  victim.way_out = !memories_[space].lost && memories_[space].exit_backoff.over(carrier_.now());
+  const MemoryLedger& memory = memories_.of(space, directory_.frame(space, ref));
+  victim.way_out = !memory.lost && memory.exit_backoff.over(carrier_.now());
   victim.writable = copies_.can_write(ref);
-  if (victim.on_device) {
-    const FrameUsage host = memories_[kHost].tier->usage();
-    victim.host_room = host.in_use + directory_.bytes_of(ref) <= host.budget;
+  if (victim.on_device || victim.relocates) {
+    victim.has_room = has_room_below(ref, space);
   }
   return victim;
 }
@@ -75,7 +82,7 @@ bool TransferEngine::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   Evict& transfer = carrier_.create<Evict>(ref, space, Priority::room);
   transfer.frame = frame;
   advance(transfer, Stage::unmap);
-  carrier_.set_freeing(transfer, directory_.resident_bytes(ref));
+  carrier_.set_freeing(transfer, carrier_.memory_of(transfer), directory_.resident_bytes(ref));
   carrier_.submit(transfer, kUnmap);
   return true;
 }
@@ -98,27 +105,64 @@ void TransferEngine::evicted(Evict& transfer) {
 void TransferEngine::evict_written(const Carrier::Next& next) {
   const Journal::ReasonScope leaving(journal_, next.reason);
   if (!start_evict(next.ref, next.space, next.priority)) {
-    memories_[next.space].recency.rejected(next.ref);  // It was pinned or held: a candidate again.
+    memory_with(next).recency.rejected(next.ref);  // It was pinned or held: a candidate again.
   }
   if (directory_.at(next.ref).transfer == 0) {
     carrier_.extent_changed(next.ref, next.space);
   }
 }
 
-// Copies a device's victim to DRAM. Returns false without room there. DRAM is then asked to have
-// room for the next one. The step frees frames of DRAM ahead of need later: this is the middle of a
-// search for victims.
-bool TransferEngine::spill(ExtentRef ref) {
-  const FrameId frame = memories_[kHost].take_frame(directory_.frame_request(ref, kHost));
-  if (!frame.valid()) {
-    memories_[kHost].note_shortage(directory_.bytes_of(ref), options_.ahead_bytes_max);
-    memories_[kHost].begin_trim(directory_.bytes_of(ref), workers_);
-    return false;
+// Returns the memories of higher rank: for a device's extent those of the host.
+std::span<MemoryLedger* const> TransferEngine::memories_below(ExtentRef ref, unsigned space) {
+  const std::span<MemoryLedger* const> host = memories_.in(kHost);
+  return space == kHost ? host.subspan(memories_.of(kHost, directory_.frame(kHost, ref)).rank() + 1)
+                        : host;
+}
+
+bool TransferEngine::has_room_below(ExtentRef ref, unsigned space) const {
+  const std::span<const MemoryLedger* const> host = memories_.in(kHost);
+  const unsigned first =
+      space == kHost ? memories_.of(kHost, directory_.frame(kHost, ref)).rank() + 1 : 0;
+  for (const MemoryLedger* const memory : host.subspan(first)) {
+    const FrameUsage usage = memory->tier->usage();
+    if (takes_extents(*memory) && usage.in_use + directory_.bytes_of(ref) <= usage.budget) {
+      return true;
+    }
   }
-  memories_[kHost].taken_for_victims = directory_.bytes_of(ref);
-  promoter_.start(ref, kHost, frame, Priority::room, nullptr, false);
-  promoter_.note_spill(ref);
-  return true;
+  return false;
+}
+
+// Moves a victim to the next memory of higher rank that has room. Returns false if none has. These
+// are then asked to have room for the next one. The step frees their frames ahead of need later:
+// this is the middle of a search for victims.
+bool TransferEngine::sink(ExtentRef ref, unsigned space, Priority priority) {
+  const std::uint64_t bytes = directory_.bytes_of(ref);
+  for (MemoryLedger* const memory : memories_below(ref, space)) {
+    if (!takes_extents(*memory)) {
+      continue;
+    }
+    const FrameId frame = memory->take_frame(directory_.frame_request(ref, kHost));
+    if (!frame.valid()) {
+      memory->note_shortage(bytes, options_.ahead_bytes_max);
+      memory->begin_trim(bytes, workers_);
+      if (space == kHost) {
+        memory->taken_for_victims = bytes;  // No request makes room there.
+      }
+      continue;
+    }
+    memory->taken_for_victims = bytes;
+    if (space != kHost) {
+      promoter_.start(ref, kHost, frame, Priority::room, nullptr, false);
+      promoter_.note_spill(ref);
+      return true;
+    }
+    if (!relocator_.start(ref, space, frame, priority, false)) {
+      memory->give_frame(frame, bytes);
+      return false;
+    }
+    return true;
+  }
+  return false;
 }
 
 // The extent has its bytes in DRAM, or stays on the device because it was held again or written, or
@@ -127,7 +171,7 @@ void TransferEngine::spilled(const Carrier::Next& next) {
   const Journal::ReasonScope leaving(journal_, next.reason);
   if (directory_.at(next.ref).holds != 0 || !directory_.readable(next.ref, kHost) ||
       !leave(next.ref, next.space, true)) {
-    memories_[next.space].recency.rejected(next.ref);
+    memory_with(next).recency.rejected(next.ref);
   }
 }
 

@@ -1,4 +1,5 @@
-// The mover's accounting and records, derived again from what they describe. For simulation and tests.
+// The mover's accounting and records, derived again from what they describe. For simulation and
+// tests.
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
@@ -43,10 +44,13 @@ std::string Mover::check_invariants() {
     std::uint32_t holds = 0, charges = 0;
   };
   std::unordered_map<ExtentRef, Asked> asked;
-  std::vector<Owners> frames(memories_.size());
-  std::vector<std::uint64_t> held_bytes(memories_.size());
+  std::vector<Owners> frames(memories_.spaces());
+  std::vector<std::uint64_t> held_bytes(memories_.count());
+  const auto held_in = [&](unsigned space, FrameId frame) -> std::uint64_t& {
+    return held_bytes[memories_.of(space, frame).index];
+  };
   const auto take = [&](unsigned space, FrameId frame, std::uint64_t bytes, ExtentRef owner) {
-    held_bytes[space] += bytes;
+    held_in(space, frame) += bytes;
     frames[space].add(frame.value, owner);
     return frame.valid();
   };
@@ -57,7 +61,8 @@ std::string Mover::check_invariants() {
       Asked& of = asked[need.ref];
       of.holds += need.held ? 1 : 0;
       of.charges += need.charged ? 1 : 0;
-      held_bytes[need.space] += need.charged ? bytes_of_pages(need.part) : 0;
+      held_in(need.space, directory_.frame(need.space, need.ref)) +=
+          need.charged ? bytes_of_pages(need.part) : 0;
       if (need.frame.valid()) {
         take(need.space, need.frame,
              need.part != 0 ? bytes_of_pages(need.part) : directory_.bytes_of(need.ref), need.ref);
@@ -86,7 +91,10 @@ std::string Mover::check_invariants() {
     const bool owns_frame = transfer.promotes() && !topping_up;
     const std::uint64_t bytes =
         transfer.pages != 0 ? bytes_of_pages(transfer.pages) : directory_.bytes_of(transfer.ref);
-    held_bytes[transfer.space] += topping_up ? bytes : 0;
+    held_in(transfer.space, transfer.frame) += topping_up ? bytes : 0;
+    if (const auto* const relocate = if_is<Relocate>(&transfer)) {
+      take(transfer.space, relocate->to, bytes, transfer.ref);
+    }
     if (owns_frame && !take(transfer.space, transfer.frame, bytes, transfer.ref)) {
       wrong_transfer = fmt::format("a transfer of extent {} has no frame", transfer.ref);
     }
@@ -164,7 +172,7 @@ std::string Mover::check_invariants() {
             !take(space, directory_.frame(space, ref), directory_.resident_bytes(ref), ref)) {
           return fmt::format("extent {} is {} and has no frame", ref, phase_name(bits.phase()));
         }
-        const std::uint64_t ordered = memories_[space].recency.bytes_of(ref);
+        const std::uint64_t ordered = bytes_in_order(space, ref);
         const std::uint64_t held = directory_.resident_bytes(ref);
         if (has_frame && (ordered < held || (extent.transfer == 0 && ordered != held))) {
           return fmt::format("extent {} has {} bytes, of which the policy knows {}", ref, held,
@@ -218,7 +226,8 @@ std::string Mover::check_invariants() {
       const bool none_yet = host == Phase::zero || host == Phase::lost || host == Phase::vacant ||
                             (promote != nullptr &&
                              (promote->origin == Phase::zero || promote->origin == Phase::lost));
-      const bool leaving = given_up || (demote != nullptr && demote->withdrawn) ||
+      const bool leaving = given_up || if_is<Relocate>(transfer) != nullptr ||
+                           (demote != nullptr && demote->withdrawn) ||
                            (promote != nullptr && promote->took_over);
       if (live && !in_memory && !in_slot && !none_yet && !leaving) {
         return fmt::format("extent {}: its bytes are nowhere (host phase {})", ref,
@@ -244,31 +253,44 @@ std::string Mover::check_invariants() {
   if (const auto two = slots.clash()) {
     return fmt::format("{} and {} have the same slot", name_of(two->first), name_of(two->second));
   }
-  for (unsigned space = 0; space < memories_.size(); ++space) {
+  for (unsigned space = 0; space < memories_.spaces(); ++space) {
     if (const auto two = frames[space].clash()) {
       return fmt::format("space {}: {} and {} have the same frame", space, name_of(two->first),
                          name_of(two->second));
     }
-    const FrameUsage usage = memories_[space].tier->usage();
-    if (held_bytes[space] > usage.in_use) {
-      return fmt::format("space {}: frames of {} bytes are held, the tier gave out {}", space,
-                         held_bytes[space], usage.in_use);
+  }
+  for (const MemoryLedger& memory : memories_) {
+    const FrameUsage usage = memory.tier->usage();
+    const std::uint64_t held = held_bytes[memory.index];
+    if (held > usage.in_use) {
+      return fmt::format("memory {}: frames of {} bytes are held, the tier gave out {}",
+                         memory.index, held, usage.in_use);
     }
-    if (usage.used() > usage.budget && !room_.budget_changes() && !memories_[space].trimming) {
-      return fmt::format("space {}: {} bytes used, budget {}", space, usage.used(), usage.budget);
+    if (usage.used() > usage.budget && !room_.budget_changes() && !memory.trimming) {
+      return fmt::format("memory {}: {} bytes used, budget {}", memory.index, usage.used(),
+                         usage.budget);
     }
-    const std::uint64_t trim = memories_[space].trimming ? memories_[space].trim.bytes : 0;
-    if (memories_[space].freeing != freeing[space] + trim) {
-      return fmt::format("space {}: {} bytes counted as on their way out, {} are", space,
-                         memories_[space].freeing, freeing[space] + trim);
+    const std::uint64_t trim = memory.trimming ? memory.trim.bytes : 0;
+    if (memory.freeing != freeing[memory.index] + trim) {
+      return fmt::format("memory {}: {} bytes counted as on their way out, {} are", memory.index,
+                         memory.freeing, freeing[memory.index] + trim);
     }
-    const Status recency = memories_[space].recency.check();
+    const Status recency = memory.recency.check();
     if (!recency.ok()) {
       return recency.message();
     }
   }
   const std::string wrong = desk_.check();
   return wrong.empty() ? check_counts() : wrong;
+}
+
+// Returns the bytes of the extent that the orders of victims of the space know.
+std::uint64_t Mover::bytes_in_order(unsigned space, ExtentRef ref) const {
+  std::uint64_t bytes = 0;
+  for (const MemoryLedger* const memory : memories_.in(space)) {
+    bytes += memory->recency.bytes_of(ref);
+  }
+  return bytes;
 }
 
 // Empty, or what an extent is that nothing was done with.
@@ -283,7 +305,7 @@ std::string Mover::unused_extent(ExtentRef ref) {
     if (bits.phase() != Phase::none || bits.dirty() || bits.pinned()) {
       return fmt::format("is {} in space {}", phase_name(bits.phase()), space);
     }
-    if (memories_[space].recency.bytes_of(ref) != 0) {
+    if (bytes_in_order(space, ref) != 0) {
       return "the policy knows of it";
     }
   }
@@ -308,9 +330,9 @@ std::string Mover::check_counts() {
   for (ExtentRef ref = 0; ref < residency_.buffers.used_extents(); ++ref) {
     unused += directory_.at(ref).prefetched ? directory_.bytes_of(ref) : 0;
   }
-  if (unused != memories_[kHost].unused_prefetched) {
+  if (unused != room_.unused_prefetched(kHost)) {
     return fmt::format("{} bytes were fetched ahead and not used, and {} counted", unused,
-                       memories_[kHost].unused_prefetched);
+                       room_.unused_prefetched(kHost));
   }
   return {};
 }

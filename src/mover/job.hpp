@@ -26,10 +26,10 @@ struct Job : Completion {
   Memory* tier = nullptr;
   FrameId frame{};
   Memory* other_tier = nullptr;  ///< kCopyOut, kCopyPeer: the tier of `other`.
-  FrameId other{};
+  FrameId other{};               ///< Also kRelocate: the frame that gets the bytes.
   Memory* host_tier = nullptr;
   FrameId host{};                ///< kTakeHome, kLockPages.
-  std::byte* host_at = nullptr;  ///< kTakeHome.
+  std::byte* host_at = nullptr;  ///< kTakeHome; kRelocate: null if `frame` is at home.
   std::byte* at = nullptr;
   std::byte* data = nullptr;
   std::uint64_t bytes = 0;
@@ -51,8 +51,9 @@ struct Job : Completion {
 
   // Set by run_job, like `status`.
   bool checksum_bad = false;
-  bool taken_home = false;  ///< kTakeHome: `host` has left its window.
-  bool locked = false;      ///< kLockPages: the pages are locked.
+  bool taken_home =
+      false;            ///< kTakeHome: `host` has left its window. kRelocate: `other` is at home.
+  bool locked = false;  ///< kLockPages: the pages are locked.
   std::uint32_t bad_block = 0;
   Mechanism mechanism = Mechanism::in_place;
 

@@ -33,9 +33,10 @@ void Journal::note_io(Transfer& transfer, const SlotCompletion& completion, bool
   }
 }
 
-void Journal::note_direct(unsigned space, bool write, std::uint64_t bytes) {
+void Journal::note_direct(const Transfer& transfer, bool write, std::uint64_t bytes) {
   count(write ? &Stats::gpu_direct_out : &Stats::gpu_direct_in, bytes);
-  (write ? direct_bytes_[space].bytes_out : direct_bytes_[space].bytes_in) += bytes;
+  TierStats& total = direct_bytes_[memories_.of(transfer.space, transfer.frame).index];
+  (write ? total.bytes_out : total.bytes_in) += bytes;
   note_slot_bytes(*block_, write, bytes);
 }
 
@@ -79,7 +80,7 @@ Receipt Journal::blank_receipt(ExtentRef ref) const {
 void Journal::note_end(const Transfer& transfer) {
   const auto* const promote = if_is<Promote>(&transfer);
   if (transfer.outcome == Transfer::Outcome::undone || (promote != nullptr && promote->stock) ||
-      (!transfer.promotes() && !transfer.demotes())) {
+      (!transfer.promotes() && !transfer.demotes() && transfer.kind != TransferKind::relocate)) {
     return;
   }
   Receipt receipt = blank_receipt(transfer.ref);
@@ -92,25 +93,29 @@ void Journal::note_end(const Transfer& transfer) {
   receipt.buffered = transfer.buffered;
   receipt.path = transfer.path;
   receipt.failed = transfer.outcome == Transfer::Outcome::failed;
-  if (transfer.demotes()) {
-    receipt.from = place_of(transfer.space);
+  if (const auto* const relocate = if_is<Relocate>(&transfer)) {
+    receipt.from = place_of(transfer.space, transfer.frame);
+    receipt.to = place_of(transfer.space, relocate->to);
+    receipt.mechanism = static_cast<Receipt::Mechanism>(transfer.job.mechanism);
+  } else if (transfer.demotes()) {
+    receipt.from = place_of(transfer.space, transfer.frame);
     receipt.to = block_->place();
   } else {
-    receipt.to = place_of(transfer.space);
+    receipt.to = place_of(transfer.space, transfer.frame);
     receipt.mechanism = transfer.pages != 0
                             ? Receipt::Mechanism::copy
                             : static_cast<Receipt::Mechanism>(transfer.job.mechanism);
     if (transfer.reading) {
       receipt.from = transfer.slot_tier != nullptr ? transfer.slot_tier->place() : Place{};
     } else if (promote->source != kNoSpace) {
-      receipt.from = place_of(promote->source);
+      receipt.from = place_of(promote->source, directory_.frame(promote->source, transfer.ref));
       receipt.bytes = directory_.bytes_of(transfer.ref);
     }
   }
   receipts_.add(receipt);
 }
 
-void Journal::note_dropped(ExtentRef ref, unsigned space, std::uint64_t bytes,
+void Journal::note_dropped(ExtentRef ref, const MemoryLedger& memory, std::uint64_t bytes,
                            std::int64_t begun_ns) {
   const BufferRecord& record = directory_.record_of(ref);
   if (reason_ == Reason::none || (record.generation.load(std::memory_order_relaxed) & 1) == 0) {
@@ -119,7 +124,7 @@ void Journal::note_dropped(ExtentRef ref, unsigned space, std::uint64_t bytes,
   Receipt receipt = blank_receipt(ref);
   receipt.bytes = bytes;
   receipt.begun_ns = begun_ns;
-  receipt.from = place_of(space);
+  receipt.from = memory.tier->place();
   receipt.reason = reason_;
   receipts_.add(receipt);
 }

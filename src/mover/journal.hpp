@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "mover/memory_ledger.hpp"
+#include "mover/memories.hpp"
 #include "mover/transfer.hpp"
 #include "observe/histogram.hpp"
 #include "observe/receipts.hpp"
@@ -19,7 +19,7 @@ namespace tiermem {
 class Journal {
  public:
   /// Keeps the last `kept` receipts. `block`, `files`: the slot tiers, or null.
-  Journal(const Directory& directory, const Deque<MemoryLedger>& memories, const SlotTier* block,
+  Journal(const Directory& directory, const Memories& memories, const SlotTier* block,
           const SlotTier* files, std::uint32_t kept)
       : directory_(directory), memories_(memories), block_(block), files_(files), receipts_(kept) {}
 
@@ -61,9 +61,9 @@ class Journal {
   /// A slot tier has completed its part of the transfer, `bytes` if it worked.
   void note_io(Transfer& transfer, const SlotCompletion& completion, bool write,
                std::uint64_t bytes);
-  /// `bytes` went from the memory of a device to the block tier past the host (`write`), or came
-  /// from there.
-  void note_direct(unsigned space, bool write, std::uint64_t bytes);
+  /// `bytes` of the transfer went from the memory of a device to the block tier past the host
+  /// (`write`), or came from there.
+  void note_direct(const Transfer& transfer, bool write, std::uint64_t bytes);
   /// `bytes` went to a slot tier, or came from there.
   void note_slot_bytes(const SlotTier& tier, bool write, std::uint64_t bytes);
   /// The transfer's job has copied between the host and a device, or between devices.
@@ -72,7 +72,8 @@ class Journal {
   /// A copy that leaves without a write gets its receipt from note_dropped().
   void note_end(const Transfer& transfer);
   /// A copy has left without a write, or after a write with a receipt of its own.
-  void note_dropped(ExtentRef ref, unsigned space, std::uint64_t bytes, std::int64_t begun_ns);
+  void note_dropped(ExtentRef ref, const MemoryLedger& memory, std::uint64_t bytes,
+                    std::int64_t begun_ns);
 
   /// Returns the newest receipt of the extent that `wanted` accepts, or null.
   template <typename Wanted>
@@ -93,22 +94,26 @@ class Journal {
   const TierStats& bytes_of(const SlotTier& tier) const {
     return &tier == files_ ? file_bytes_ : block_bytes_;
   }
-  const TierStats& bytes_of(unsigned space) const { return direct_bytes_[space]; }
+  const TierStats& bytes_of(const MemoryLedger& memory) const {
+    return direct_bytes_[memory.index];
+  }
 
   /// Checks the invariants between two steps. Empty, or the breach.
   std::string check() const;
 
  private:
   Receipt blank_receipt(ExtentRef ref) const;
-  Place place_of(unsigned space) const { return memories_[space].tier->place(); }
+  Place place_of(unsigned space, FrameId frame) const {
+    return memories_.of(space, frame).tier->place();
+  }
 
   const Directory directory_;
-  const Deque<MemoryLedger>& memories_;  // By space.
+  const Memories& memories_;
   const SlotTier* const block_;
   const SlotTier* const files_;
   // Only bytes_in and bytes_out.
   TierStats block_bytes_{}, file_bytes_{};
-  std::array<TierStats, kMaxSpaces> direct_bytes_{};
+  std::array<TierStats, kMaxSpaces * kMostMemories> direct_bytes_{};  // By memory.
   std::int64_t now_ = 0;
   std::uint64_t activity_ = 0;
   Reason reason_ = Reason::none;

@@ -39,18 +39,28 @@ void Desk::begin_loss(MemoryLedger& memory) {
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
     const ExtentRef end = first + record.extents.load(std::memory_order_relaxed);
     directory_.each_begun(first, end, [&](ExtentRef ref) {
-      if (directory_.word(memory.space, ref).load().phase() != Phase::none) {
+      if (directory_.word(memory.space, ref).load().phase() != Phase::none &&
+          has_frame_of(memory, ref)) {
         memory.remains.push_back(ref);
       }
     });
   }
 }
 
+// Returns whether the extent's frame in the space of the memory, or the one that its transfer
+// brings bytes to, is of this memory.
+bool Desk::has_frame_of(const MemoryLedger& memory, ExtentRef ref) const {
+  const Transfer* const transfer = engine_.transfer_of(ref);
+  const bool comes = transfer != nullptr && transfer->space == memory.space;
+  const FrameId frame = comes ? transfer->frame : directory_.frame(memory.space, ref);
+  return &memories_.of(memory.space, frame) == &memory;
+}
+
 // Returns false if the extent cannot leave yet: a pin or a transfer holds it there, and will end.
 bool Desk::let_go_of_lost(ExtentRef ref, MemoryLedger& memory) {
   Extent& extent = directory_.at(ref);
   const ExtentBits bits = directory_.word(memory.space, ref).load();
-  if (bits.phase() == Phase::none) {
+  if (bits.phase() == Phase::none || !has_frame_of(memory, ref)) {
     return true;
   }
   const bool only = bits.dirty() && directory_.readable_elsewhere(ref, memory.space) == kNoSpace;
@@ -59,7 +69,7 @@ bool Desk::let_go_of_lost(ExtentRef ref, MemoryLedger& memory) {
   }
   if (only) {
     engine_.copies().drop_slot(ref);  // Its bytes are older ones.
-    engine_.copies().lose(ref, memory.space);
+    engine_.copies().lose(ref, memory);
   }
   engine_.extent_changed(ref, memory.space);
   return true;

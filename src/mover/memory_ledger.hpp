@@ -1,6 +1,6 @@
-// One memory, as the mover sees it: frames under one budget, in exactly one address space. Today
-// each space has one memory, so the number of the space is also its index in the mover's list. The
-// stepping thread only; workers hold the job `trim`.
+// One memory, as the mover sees it: frames under one budget, in exactly one address space, which
+// may have several memories (mover/memories.hpp). The stepping thread only; workers hold the job
+// `trim`.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,15 @@ namespace tiermem {
 struct MemoryLedger {
   Memory* tier = nullptr;
   unsigned space = kHost;  ///< The address space of its frames.
+  unsigned index = 0;      ///< Its position among the memories of all spaces.
   Recency recency;
   /// Bytes that transfers in progress and the trim will free.
   std::uint64_t freeing = 0;
   /// Bytes kept free ahead of need. Grows when a request waits for room, shrinks without waits.
   std::uint64_t ahead = 0;
   std::uint64_t returned = 0;  ///< Bytes of frames returned so far.
-  /// Bytes of a frame that a victim of another memory took since evict_ahead() was called for one.
+  /// Bytes of a frame that a victim of another memory took, or wanted, since evict_ahead() was
+  /// called for one.
   std::uint64_t taken_for_victims = 0;
   /// By size_class(): bytes for frames inside what the tier charges already (chunks of small
   /// frames), derived from the changes of its usage. 0 after the tier had no frame of this size.
@@ -37,6 +39,9 @@ struct MemoryLedger {
   bool lost = false;             ///< The tier is lost: no bytes go there any more.
   Vector<ExtentRef> remains;     ///< Lost memory: extents that still have a copy there.
   Backoff exit_backoff;          ///< After a copy out of a device failed.
+  Backoff entry_backoff;  ///< After the memory had no pages for an extent, where there are others.
+  /// Extents that climbed to this memory and left it without a use, since the policy was told.
+  std::uint32_t climbs_in_vain = 0;
   std::uint64_t unused_prefetched = 0;  ///< Bytes that were prefetched and not acquired since.
   /// The device's driver had no memory although the budget had some: until this time its budget is
   /// what it has. 0: not short.
@@ -45,8 +50,10 @@ struct MemoryLedger {
   ErrorInfo shortage{};
   bool trimming = false;
   bool searching = false;  ///< The search for victims has not seen all extents yet.
-  bool awaited = false;    ///< A granted request waits for room: no other request gets any.
   Job trim;
+
+  /// Its position in the order of demotion within its space.
+  unsigned rank() const { return tier->number(); }
 
   static unsigned size_class(std::uint64_t bytes) {
     return static_cast<unsigned>(std::bit_width(bytes) - 1);
@@ -135,7 +142,8 @@ inline void MemoryLedger::end_shortage(std::int64_t now) {
 
 inline std::int64_t MemoryLedger::next(std::int64_t now) const {
   const std::int64_t copies = exit_backoff.over(now) ? kNever : exit_backoff.until();
-  return std::min(copies, short_until > now ? short_until : kNever);
+  const std::int64_t entries = entry_backoff.over(now) ? kNever : entry_backoff.until();
+  return std::min({copies, entries, short_until > now ? short_until : kNever});
 }
 
 inline FrameId MemoryLedger::take_frame(const FrameRequest& request) {

@@ -26,14 +26,10 @@ Mover::Mover(Residency& residency, std::span<AddressSpace* const> spaces, SlotTi
       desk_(residency, memories_, journal_, read_ahead_, engine_, needs_, gather_needs_, room_,
             refusals_, queries_, workers, options.prefetch_limit) {
   for (AddressSpace* space : spaces) {
-    assert(space->memories().size() == 1);
-    MemoryLedger& memory = memories_.emplace_back();
-    memory.tier = space->memories().front();
-    memory.space = static_cast<unsigned>(memories_.size() - 1);
-    memory.recency.set_most(residency.extents.capacity());
+    memories_.add(*space, residency.extents.capacity());
   }
   room_.limit_spares();
-  engine_.bounce().attach(memories_[kHost], spaces.size() > 1);
+  engine_.bounce().attach(memories_.first(kHost), spaces.size() > 1);
 }
 
 Mover::~Mover() {
@@ -104,6 +100,7 @@ void Mover::decide() {
     desk_.serve_room();
     desk_.serve_prefetch();
     desk_.serve_giving_back();
+    room_.serve_climbs();
     room_.serve_taken_frames();
     const bool waits = waits_for_pins();
     // Relaxed: only this thread writes it.

@@ -142,6 +142,7 @@ class Mover {
   // invariants.cpp
   std::string check_counts();
   std::string unused_extent(ExtentRef ref);
+  std::uint64_t bytes_in_order(unsigned space, ExtentRef ref) const;
 
   // Constant after construction.
   Residency& residency_;
@@ -153,7 +154,7 @@ class Mover {
 
   // All others are the stepping thread's. Each part calls only those above it.
   std::int64_t now_ = 0;
-  Deque<MemoryLedger> memories_;  // By space. Stable addresses: workers hold `trim`.
+  Memories memories_;
   Journal journal_;
   Stock stock_;
   TransferEngine engine_;  // Its ends are taken between two steps.

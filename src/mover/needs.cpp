@@ -107,8 +107,8 @@ bool Needs::ready(const Need& need) const {
 }
 
 bool Needs::shown(const Need& need, FrameId frame) const {
-  return memories_[need.space].tier->space().shows(
-      frame, directory_.address_in_window(need.ref, need.space));
+  return memories_.space(need.space)
+      .shows(frame, directory_.address_in_window(need.ref, need.space));
 }
 
 bool Needs::lacks_copy(const Need& need) const {
@@ -126,8 +126,8 @@ bool Needs::nothing_to_read(const Need& need) const {
       phase == Phase::zero && directory_.readable_elsewhere(need.ref, need.space) == kNoSpace;
   // A prefetch brings the zeros of a mapped extent, but not where the program has mapped something.
   const bool ahead = directory_.mapped(need.ref) &&
-                     !memories_[kHost].tier->space().lent(directory_.window_at(need.ref, kHost),
-                                                          directory_.bytes_of(need.ref));
+                     !memories_.space(kHost).lent(directory_.window_at(need.ref, kHost),
+                                                  directory_.bytes_of(need.ref));
   return (zeros && !ahead) || host == Phase::lost || host == Phase::vacant ||
          directory_.claimed(need.ref, need.space);
 }
@@ -141,7 +141,8 @@ bool Needs::must_come(ExtentRef ref, unsigned space, PageMask pages) const {
   if (const Transfer* const transfer = engine_.transfer_of(ref);
       transfer != nullptr && transfer->space == space) {
     const bool all = transfer->pages == 0 || (pages != 0 && (pages & ~transfer->pages) == 0);
-    if (transfer->demotes() || (transfer->prefetch && all)) {
+    if (transfer->demotes() || transfer->kind == TransferKind::relocate ||
+        (transfer->prefetch && all)) {
       return false;
     }
   }

@@ -7,7 +7,7 @@
 
 #include "base/arena.hpp"
 #include "mover/gather_needs.hpp"
-#include "mover/memory_ledger.hpp"
+#include "mover/memories.hpp"
 #include "mover/request.hpp"
 #include "mover/transfer_engine.hpp"
 #include "residency/directory.hpp"
@@ -17,7 +17,7 @@ namespace tiermem {
 
 class Needs {
  public:
-  Needs(Residency& residency, const Deque<MemoryLedger>& memories, const TransferEngine& engine,
+  Needs(Residency& residency, const Memories& memories, const TransferEngine& engine,
         const GatherNeeds& gather_needs)
       : residency_(residency),
         directory_(residency),
@@ -46,7 +46,7 @@ class Needs {
 
   Residency& residency_;
   const Directory directory_;
-  const Deque<MemoryLedger>& memories_;
+  const Memories& memories_;
   const TransferEngine& engine_;
   const GatherNeeds& gather_needs_;
 };

@@ -11,10 +11,10 @@ bool Parts::takes_parts(const BufferRecord& record) const {
   const std::uint32_t flags = record.flags.load(std::memory_order_relaxed);
   const std::uint64_t extent = std::uint64_t{1}
                                << record.extent_shift.load(std::memory_order_relaxed);
-  return (flags & kMapped) != 0 && memories_.size() == 1 && block_ != nullptr &&
+  return (flags & kMapped) != 0 && memories_.spaces() == 1 && block_ != nullptr &&
          options_.checksums && (flags & kNoChecksum) == 0 &&
          !record.read_only.load(std::memory_order_relaxed) && extent <= bounce_.area_bytes() &&
-         memories_[kHost].tier->space().takes_parts(extent);
+         memories_.space(kHost).takes_parts(extent);
 }
 
 // By page where extents may be in parts: each is checked when it comes, and written when changed.
@@ -126,9 +126,9 @@ void Parts::publish(PromoteParts& transfer) {
   }
   if (first) {
     (void)word.take_referenced();
-    copies_.recency_for(space, ref).inserted(ref, held);
+    Copies::recency_for(carrier_.memory_of(transfer), ref).inserted(ref, held);
   } else {
-    copies_.recency_for(space, ref).grown(ref, held);
+    Copies::recency_for(carrier_.memory_of(transfer), ref).grown(ref, held);
   }
   transfer.outcome = Transfer::Outcome::moved;
   carrier_.end(transfer);
@@ -164,8 +164,8 @@ void Parts::failed(PromoteParts& transfer, const Status& status) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   if (transfer.topping_up) {
-    memories_[space].tier->discharge_parts(transfer.frame,
-                                           static_cast<unsigned>(std::popcount(transfer.pages)));
+    carrier_.memory_of(transfer).tier->discharge_parts(
+        transfer.frame, static_cast<unsigned>(std::popcount(transfer.pages)));
   } else {
     copies_.give_parts(transfer.frame, space, transfer.pages);
   }
@@ -187,7 +187,7 @@ void Parts::emptied(Empty& transfer) {
   const ExtentRef ref = transfer.ref;
   Extent& extent = directory_.at(ref);
   if (transfer.job.status.ok()) {
-    MemoryLedger& memory = memories_[kHost];
+    MemoryLedger& memory = carrier_.memory_of(transfer);
     memory.tier->discharge_parts(transfer.frame,
                                  static_cast<unsigned>(std::popcount(transfer.pages)));
     memory.returned += bytes_of_pages(transfer.pages);

@@ -13,6 +13,7 @@
 #include "mover/bounce.hpp"
 #include "mover/carrier.hpp"
 #include "mover/copies.hpp"
+#include "mover/memories.hpp"
 #include "mover/transfer.hpp"
 #include "policy/write_tracking.hpp"
 #include "residency/directory.hpp"
@@ -21,9 +22,8 @@ namespace tiermem {
 
 class Parts {
  public:
-  Parts(const Directory& directory, Deque<MemoryLedger>& memories, Journal& journal,
-        Carrier& carrier, Copies& copies, Bounce& bounce, SlotTier* block,
-        const MoverOptions& options)
+  Parts(const Directory& directory, Memories& memories, Journal& journal, Carrier& carrier,
+        Copies& copies, Bounce& bounce, SlotTier* block, const MoverOptions& options)
       : directory_(directory),
         memories_(memories),
         journal_(journal),
@@ -74,7 +74,7 @@ class Parts {
   void failed(PromoteParts& transfer, const Status& status);
 
   const Directory directory_;
-  Deque<MemoryLedger>& memories_;
+  Memories& memories_;
   Journal& journal_;
   Carrier& carrier_;
   Copies& copies_;

@@ -10,13 +10,15 @@ namespace tiermem {
 // Decides which pages to bring for the need. Decides again only if other pages have come since.
 void Room::plan(Need& need) {
   Extent& extent = directory_.at(need.ref);
-  if (need.planned && (need.has_room() || plan_stands(need))) {
+  const bool stands = plan_stands(need) && (need.part == 0 || !has_other_memory_for(need));
+  if (need.planned && (need.has_room() || stands)) {
     return;
   }
   need.planned = true;
   need.part = 0;
   const PageMask there = engine_.parts().there(need.ref);
-  if (there == 0 && (need.pages == 0 || !engine_.parts().can_begin(need.ref))) {
+  if (there == 0 &&
+      (need.pages == 0 || has_other_memory_for(need) || !engine_.parts().can_begin(need.ref))) {
     return;
   }
   const PageMask all = pages_of(directory_.bytes_of(need.ref));
@@ -31,9 +33,18 @@ void Room::plan(Need& need) {
   }
 }
 
-std::uint64_t Room::lacking_bytes(Need& need) {
+// An extent in parts is in the first memory. If that has no room and nothing can leave it, the
+// whole extent comes to another memory.
+bool Room::has_other_memory_for(const Need& need) const {
+  return memories_.in(need.space).size() > 1 && engine_.parts().there(need.ref) == 0 &&
+         searched(memories_.first(need.space));
+}
+
+Room::Lack Room::lack_of(Need& need) {
   plan(need);
-  return need.part != 0 ? bytes_of_pages(need.part) : directory_.bytes_of(need.ref);
+  const std::uint64_t bytes =
+      need.part != 0 ? bytes_of_pages(need.part) : directory_.bytes_of(need.ref);
+  return {.bytes = bytes, .in_parts = need.part != 0 ? bytes : 0, .smallest = bytes};
 }
 
 bool Room::take_room(Need& need) {
@@ -45,17 +56,19 @@ bool Room::take_room(Need& need) {
     need.frame = frame_for(need.ref, need.space);
     return need.frame.valid();
   }
-  Memory& tier = *memories_[need.space].tier;
   Extent& extent = directory_.at(need.ref);
   const auto pages = static_cast<unsigned>(std::popcount(need.part));
   if (engine_.parts().there(need.ref) == 0) {
-    need.frame = tier.acquire_parts(directory_.frame_request(need.ref, need.space), pages);
-  } else if (!extent.charged && tier.charge_parts(directory_.frame(need.space, need.ref), pages)) {
+    need.frame = memories_.first(need.space)
+                     .tier->acquire_parts(directory_.frame_request(need.ref, need.space), pages);
+  } else if (const FrameId frame = directory_.frame(need.space, need.ref);
+             !extent.charged && memories_.of(need.space, frame).tier->charge_parts(frame, pages)) {
     need.charged = true;
     extent.charged = true;
   }
   if (need.has_room()) {
-    evict_ahead(need.space, bytes_of_pages(need.part), true);
+    const FrameId frame = need.charged ? directory_.frame(need.space, need.ref) : need.frame;
+    evict_ahead(memories_.of(need.space, frame), bytes_of_pages(need.part), true);
   }
   return need.has_room();
 }
@@ -63,12 +76,14 @@ bool Room::take_room(Need& need) {
 void Room::give_room(Need& need) {
   if (need.frame.valid()) {
     need.part != 0 ? engine_.copies().give_parts(need.frame, need.space, need.part)
-                   : memories_[need.space].give_frame(need.frame, directory_.bytes_of(need.ref));
+                   : memories_.of(need.space, need.frame)
+                         .give_frame(need.frame, directory_.bytes_of(need.ref));
     need.frame = {};
   }
   if (need.charged) {
-    memories_[need.space].tier->discharge_parts(directory_.frame(need.space, need.ref),
-                                                static_cast<unsigned>(std::popcount(need.part)));
+    const FrameId frame = directory_.frame(need.space, need.ref);
+    memories_.of(need.space, frame)
+        .tier->discharge_parts(frame, static_cast<unsigned>(std::popcount(need.part)));
     need.charged = false;
     directory_.at(need.ref).charged = false;
   }

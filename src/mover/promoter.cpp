@@ -8,9 +8,9 @@
 
 namespace tiermem {
 
-Promoter::Promoter(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal,
-                   Stock& stock, Carrier& carrier, Copies& copies, const Parts& parts,
-                   Bounce& bounce, SlotLedger& block_slots, SlotTier* block, SlotTier* files,
+Promoter::Promoter(Residency& residency, Memories& memories, Journal& journal, Stock& stock,
+                   Carrier& carrier, Copies& copies, const Parts& parts, Bounce& bounce,
+                   SlotLedger& block_slots, SlotTier* block, SlotTier* files,
                    const MoverOptions& options)
     : residency_(residency),
       directory_(residency),
@@ -58,12 +58,11 @@ void Promoter::start(ExtentRef ref, unsigned space, FrameId frame, Priority prio
 void Promoter::note_spill(ExtentRef ref) {
   Promote& transfer = as<Promote>(*carrier_.transfer_of(ref));
   transfer.spills = true;
-  transfer.frees_in = transfer.source;
-  carrier_.set_freeing(transfer, directory_.bytes_of(ref));
+  carrier_.set_freeing(transfer, memory_of_source(transfer), directory_.bytes_of(ref));
 }
 
 void Promoter::go_on(Promote& transfer) {
-  Memory& tier = *memories_[transfer.space].tier;
+  Memory& tier = *carrier_.memory_of(transfer).tier;
   if (transfer.stage == Stage::staging) {
     transfer.way = choose_way(transfer);
     if (transfer.way == Route::Way::staging && !carrier_.take_staging(transfer)) {
@@ -94,7 +93,7 @@ void Promoter::go_on(Promote& transfer) {
 
 // The bytes are where they landed, or come from another space: check, copy, make them appear.
 void Promoter::land(Promote& transfer) {
-  Memory& tier = *memories_[transfer.space].tier;
+  Memory& tier = *carrier_.memory_of(transfer).tier;
   Route::Arrival arrival{.from = source_end(transfer),
                          .to = carrier_.end_at(transfer.space),
                          .way = transfer.way,
@@ -113,7 +112,7 @@ void Promoter::land(Promote& transfer) {
           directory_.window_at(transfer.ref, transfer.space);  // Copied again, into the window.
     }
     if (transfer.source != kHost) {
-      transfer.job.other_tier = memories_[transfer.source].tier;
+      transfer.job.other_tier = memory_of_source(transfer).tier;
       transfer.job.other = directory_.frame(transfer.source, transfer.ref);
     } else {
       transfer.job.data = directory_.address(transfer.ref).load(std::memory_order_relaxed);
@@ -244,9 +243,8 @@ void Promoter::give_place(const Promote& transfer) {
   if (transfer.space == kHost) {
     std::byte* const at = window_of(transfer);
     directory_.address(transfer.ref)
-        .store(
-            at != nullptr ? at : memories_[kHost].tier->space().bytes_at(transfer.frame, nullptr),
-            std::memory_order_relaxed);
+        .store(at != nullptr ? at : memories_.space(kHost).bytes_at(transfer.frame, nullptr),
+               std::memory_order_relaxed);
     if (transfer.at_home) {
       directory_.word(kHost, transfer.ref).set_at_home();
     }
@@ -296,9 +294,11 @@ void Promoter::publish(Promote& transfer) {
     dirty = source.load().dirty();
   }
   if (transfer.spills) {
-    memories_[transfer.source].exit_backoff.worked();
+    memory_of_source(transfer).exit_backoff.worked();
   }
   Extent& extent = directory_.at(ref);
+  carrier_.memory_of(transfer).entry_backoff.worked();
+  extent.uses = space == kHost ? 0 : extent.uses;
   give_place(transfer);
   ExtentWord& host = directory_.word(kHost, ref);
   if (space != kHost && host.load().phase() == Phase::lost) {
@@ -310,10 +310,11 @@ void Promoter::publish(Promote& transfer) {
   }
   extent.bad_once = false;
   extent.zeros = 0;
-  copies_.prefetch_used(ref, memories_[kHost]);  // The request that takes it to a device uses it.
+  copies_.prefetch_used(ref);  // The request that takes it to a device uses it.
   extent.prefetched =
       transfer.prefetch && space == kHost && !directory_.mapped(ref);  // No use is seen.
-  memories_[space].unused_prefetched += extent.prefetched ? directory_.bytes_of(ref) : 0;
+  carrier_.memory_of(transfer).unused_prefetched +=
+      extent.prefetched ? directory_.bytes_of(ref) : 0;
   word.set_phase(phase);
   if (std::exchange(transfer.took_over, false)) {
     copies_.finish_evict(ref, transfer.source, directory_.frame(transfer.source, ref),
@@ -322,13 +323,13 @@ void Promoter::publish(Promote& transfer) {
   journal_.count(transfer.prefetch ? &Stats::prefetched : &Stats::promoted,
                  transfer.reading ? carrier_.io_bytes(transfer) : 0);
   if (transfer.direct()) {
-    journal_.note_direct(transfer.space, false, directory_.bytes_of(ref));
+    journal_.note_direct(transfer, false, directory_.bytes_of(ref));
   }
   if (space == kHost) {
     journal_.count_mapped(transfer.job.mechanism);
   }
   (void)word.take_referenced();
-  copies_.recency_for(space, ref).inserted(ref, directory_.bytes_of(ref));
+  Copies::recency_for(carrier_.memory_of(transfer), ref).inserted(ref, directory_.bytes_of(ref));
   const bool stock = transfer.stock;
   transfer.outcome = Transfer::Outcome::moved;
   left_source(transfer);
@@ -349,17 +350,26 @@ void Promoter::stock_ended(ExtentRef ref, bool came) {
 void Promoter::failed(Promote& transfer, Status status) {
   if (transfer.space != kHost && (transfer.job.steps & kPopulate) != 0 &&
       status.code() == Code::no_capacity) {
-    memories_[transfer.space].shrink_to_actual(directory_.bytes_of(transfer.ref), status,
-                                               carrier_.now());
+    carrier_.memory_of(transfer).shrink_to_actual(directory_.bytes_of(transfer.ref), status,
+                                                  carrier_.now());
     undo(transfer, nullptr);  // Its waiters look for room again.
     return;
   }
-  if (transfer.source != kNoSpace && memories_[transfer.source].tier->lost()) {
+  if (transfer.space == kHost && memories_.in(kHost).size() > 1 &&
+      (transfer.job.steps & kPopulate) != 0 && status.code() == Code::no_capacity) {
+    MemoryLedger& memory = carrier_.memory_of(transfer);
+    memory.entry_backoff.failed(carrier_.now());
+    if (memories_.any_open(kHost, carrier_.now())) {
+      undo(transfer, nullptr);  // Its waiters look for room in another memory.
+      return;
+    }
+  }
+  if (transfer.source != kNoSpace && memory_of_source(transfer).tier->lost()) {
     undo(transfer, nullptr);  // Its waiters look for another copy.
     return;
   }
   if ((transfer.job.steps & kCopyPeer) != 0 && transfer.arriving == 0 &&
-      !memories_[transfer.space].tier->lost()) {
+      !carrier_.memory_of(transfer).tier->lost()) {
     transfer.by_host = true;
     advance(transfer, Stage::staging);
     go_on(transfer);
@@ -370,7 +380,7 @@ void Promoter::failed(Promote& transfer, Status status) {
   journal_.note_end(transfer);
   transfer.outcome = Transfer::Outcome::undone;
   if (transfer.spills) {
-    memories_[transfer.source].exit_backoff.failed(carrier_.now());
+    memory_of_source(transfer).exit_backoff.failed(carrier_.now());
     block_slots_.note_error(status.info() != nullptr ? *status.info() : ErrorInfo{});
   }
   undo(transfer, &status);
@@ -383,7 +393,7 @@ void Promoter::undo(Promote& transfer, const Status* error) {
   }
   std::byte* at = window_of(transfer);
   const bool landed_in_window =
-      at != nullptr && memories_[transfer.space].tier->space().bytes_at(transfer.frame, at) == at;
+      at != nullptr && memories_.space(transfer.space).bytes_at(transfer.frame, at) == at;
   if (transfer.mapped || landed_in_window) {
     transfer.mapped = false;
     carrier_.drop_prefetch(transfer);
@@ -401,7 +411,7 @@ void Promoter::undo(Promote& transfer, const Status* error) {
 void Promoter::undone(Promote& transfer, Status error) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
-  memories_[space].give_frame(transfer.frame, directory_.bytes_of(ref));
+  carrier_.memory_of(transfer).give_frame(transfer.frame, directory_.bytes_of(ref));
   directory_.word(space, ref).set_phase(transfer.origin);
   const bool stock = transfer.stock;
   const Ended::Failed failed = transfer.discard ? Ended::Failed::to_come : Ended::Failed::to_read;

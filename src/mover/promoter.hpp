@@ -7,6 +7,7 @@
 #include "base/arena.hpp"
 #include "mover/carrier.hpp"
 #include "mover/copies.hpp"
+#include "mover/memories.hpp"
 #include "mover/parts.hpp"
 #include "mover/request.hpp"
 #include "mover/stock.hpp"
@@ -18,7 +19,7 @@ namespace tiermem {
 
 class Promoter {
  public:
-  Promoter(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Stock& stock,
+  Promoter(Residency& residency, Memories& memories, Journal& journal, Stock& stock,
            Carrier& carrier, Copies& copies, const Parts& parts, Bounce& bounce,
            SlotLedger& block_slots, SlotTier* block, SlotTier* files, const MoverOptions& options);
 
@@ -68,6 +69,9 @@ class Promoter {
   void undo(Promote& transfer, const Status* error);
   void undone(Promote& transfer, Status error);
   void left_source(const Promote& transfer);
+  MemoryLedger& memory_of_source(const Promote& transfer) const {
+    return memories_.of(transfer.source, directory_.frame(transfer.source, transfer.ref));
+  }
   // Null for a frame of the host that is not in its window, or will not be.
   std::byte* window_of(const Promote& transfer) const {
     return transfer.at_home ? nullptr : directory_.window_at(transfer.ref, transfer.space);
@@ -89,7 +93,7 @@ class Promoter {
 
   Residency& residency_;
   const Directory directory_;
-  Deque<MemoryLedger>& memories_;
+  Memories& memories_;
   Journal& journal_;
   Stock& stock_;
   Carrier& carrier_;

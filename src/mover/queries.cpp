@@ -29,8 +29,14 @@ void Queries::advise(Request& request) {
     }
     each([&](ExtentRef ref) {
       directory_.begin(span, ref);
-      if (room_.find_record(span.space, ref)) {  // Otherwise the advice is lost.
-        engine_.copies().recency_for(span.space, ref).advised(ref, request.advice, request.value);
+      if (!room_.find_record(span.space, ref)) {
+        return;  // The advice is lost.
+      }
+      if (request.advice == Advice::will_need) {
+        room_.wish_climb(ref);
+      }
+      for (MemoryLedger* const memory : memories_.in(span.space)) {
+        Copies::recency_for(*memory, ref).advised(ref, request.advice, request.value);
       }
     });
   }
@@ -73,12 +79,13 @@ void Queries::fill_stats(Stats& stats) const {
   journal_.fill(stats);
   stats.metadata_bytes = residency_.extents.metadata_bytes();
   const auto add = [&stats](const TierStats& tier) { stats.tiers[stats.tier_count++] = tier; };
-  for (unsigned space = kHost; space < memories_.size(); ++space) {
-    const Memory& memory = *memories_[space].tier;
-    const FrameUsage usage = memory.usage();
-    const std::uint64_t pinned = refusals_.pinned_bytes(space);
-    const TierStats& bytes = journal_.bytes_of(space);
-    add({memory.place(), usage.budget, usage.used(), pinned, bytes.bytes_in, bytes.bytes_out});
+  for (const MemoryLedger& memory : memories_) {
+    const unsigned space = memory.space;
+    const FrameUsage usage = memory.tier->usage();
+    const std::uint64_t pinned = refusals_.pinned_bytes(memory);
+    const TierStats& bytes = journal_.bytes_of(memory);
+    add({memory.tier->place(), usage.budget, usage.used(), pinned, bytes.bytes_in,
+         bytes.bytes_out});
     (space == kHost ? stats.dram_budget : stats.gpu_budget) += usage.budget;
     (space == kHost ? stats.dram_used : stats.gpu_used) += usage.used();
     (space == kHost ? stats.dram_pinned : stats.gpu_pinned) += pinned;

@@ -6,7 +6,7 @@
 
 #include "base/arena.hpp"
 #include "mover/journal.hpp"
-#include "mover/memory_ledger.hpp"
+#include "mover/memories.hpp"
 #include "mover/refusals.hpp"
 #include "mover/request.hpp"
 #include "mover/room.hpp"
@@ -21,9 +21,9 @@ namespace tiermem {
 class Queries {
  public:
   /// `block` and `files` may be null.
-  Queries(Residency& residency, const Deque<MemoryLedger>& memories, const Journal& journal,
-          const Stock& stock, TransferEngine& engine, Room& room, const Refusals& refusals,
-          const SlotTier* block, const SlotTier* files)
+  Queries(Residency& residency, Memories& memories, const Journal& journal, const Stock& stock,
+          TransferEngine& engine, Room& room, const Refusals& refusals, const SlotTier* block,
+          const SlotTier* files)
       : residency_(residency),
         directory_(residency),
         memories_(memories),
@@ -49,7 +49,7 @@ class Queries {
 
   Residency& residency_;
   const Directory directory_;
-  const Deque<MemoryLedger>& memories_;
+  Memories& memories_;
   const Journal& journal_;
   const Stock& stock_;
   TransferEngine& engine_;

@@ -26,7 +26,8 @@ bool Refusals::nothing_will_change(const Request& asking) const {
 // Returns whether a copy out of the memory, or a write, will be tried again after its backoff.
 bool Refusals::tries_again(const MemoryLedger& memory) const {
   return engine_.block_slots().tries_again(now_) ||
-         (!memory.exit_backoff.over(now_) && !memory.exit_backoff.gave_up());
+         (!memory.exit_backoff.over(now_) && !memory.exit_backoff.gave_up()) ||
+         (!memory.entry_backoff.over(now_) && !memory.entry_backoff.gave_up());
 }
 
 // Looks at the words, not at the list of views: a view is pinned before it is listed. Only asked
@@ -41,7 +42,7 @@ bool Refusals::any_pin() const {
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
     for (ExtentRef ref = first; ref < first + record.extents.load(std::memory_order_relaxed);
          ++ref) {
-      for (unsigned space = 0; space < memories_.size(); ++space) {
+      for (unsigned space = 0; space < memories_.spaces(); ++space) {
         if (directory_.word(space, ref).load().pinned()) {
           return true;
         }
@@ -52,11 +53,11 @@ bool Refusals::any_pin() const {
 }
 
 Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t needed) const {
-  Memory& tier = *memories_[space].tier;
-  const FrameUsage usage = tier.usage();
+  const MemoryLedger& memory = memories_.first(space);
+  const FrameUsage usage = memories_.usage(space);
   ErrorInfo info;
   info.code = Code::no_capacity;
-  info.tier = tier.place();
+  info.tier = memory.tier->place();
   info.needed = needed;
   info.budget = usage.budget;
   info.used = usage.in_use;
@@ -89,10 +90,9 @@ Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t n
     said += text(", most by '{}' for {:.1f} s", info.holder,
                  static_cast<double>(std::max<std::int64_t>(0, now_ - since)) / 1e9);
   }
-  if (memories_[space].short_until != 0) {
-    said +=
-        text("; {}; release views, or free memory of the device", memories_[space].shortage.text);
-    info.native = memories_[space].shortage.native;
+  if (memory.short_until != 0) {
+    said += text("; {}; release views, or free memory of the device", memory.shortage.text);
+    info.native = memory.shortage.native;
     set_text(info.text, said);
     return Status(info);
   }
@@ -115,6 +115,15 @@ Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t n
 
 std::uint64_t Refusals::pinned_bytes(unsigned space) const {
   std::uint64_t pinned = 0;
+  for (const MemoryLedger* const memory : memories_.in(space)) {
+    pinned += pinned_bytes(*memory);
+  }
+  return pinned;
+}
+
+std::uint64_t Refusals::pinned_bytes(const MemoryLedger& memory) const {
+  const unsigned space = memory.space;
+  std::uint64_t pinned = 0;
   // Through the views, not through all extents: there are fewer. A view's edges count as whole
   // extents.
   residency_.views.walk([&](const LiveViews::Holder& holder) {
@@ -122,7 +131,7 @@ std::uint64_t Refusals::pinned_bytes(unsigned space) const {
     const std::uint64_t extents = holder.space == space ? holder.extents : 0;
     pinned += extents << record.extent_shift.load(std::memory_order_relaxed);
   });
-  return std::min(pinned, memories_[space].tier->usage().in_use);
+  return std::min(pinned, memory.tier->usage().in_use);
 }
 
 Status Refusals::no_records() const {
@@ -149,7 +158,7 @@ std::array<char, 160> Refusals::why_no_memory(std::uint64_t bytes,
 
 Status Refusals::late(const Request& request) const {
   if (request.kind == RequestKind::set_budget) {
-    return no_room(&request, room_.budget_space(), request.value);
+    return no_room(&request, room_.budget_memory().space, request.value);
   }
   if (request.short_of_room) {
     std::uint64_t needed = 0;
@@ -186,7 +195,7 @@ Status Refusals::no_bytes(ExtentRef ref) const {
                 "discard and write it again",
                 number, record.label.get().view());
   }
-  const Memory& tier = *memories_[extent.lost_with].tier;
+  const Memory& tier = *memories_.at(extent.lost_with).tier;
   return fail(Code::lost,
               "extent {} of buffer '{}' is lost: {} had it{}{:.80}; acquire it with mode discard "
               "and write it again",

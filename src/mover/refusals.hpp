@@ -7,7 +7,7 @@
 #include <span>
 
 #include "base/arena.hpp"
-#include "mover/memory_ledger.hpp"
+#include "mover/memories.hpp"
 #include "mover/mover_options.hpp"
 #include "mover/needs.hpp"
 #include "mover/request.hpp"
@@ -21,7 +21,7 @@ namespace tiermem {
 
 class Refusals {
  public:
-  Refusals(Residency& residency, const Deque<MemoryLedger>& memories, const TransferEngine& engine,
+  Refusals(Residency& residency, const Memories& memories, const TransferEngine& engine,
            const Needs& needs, const Room& room, decltype(MoverOptions::explain) explain)
       : residency_(residency),
         directory_(residency),
@@ -36,6 +36,7 @@ class Refusals {
   bool nothing_will_change(const Request& asking) const;
   bool tries_again(const MemoryLedger& memory) const;
   std::uint64_t pinned_bytes(unsigned space) const;
+  std::uint64_t pinned_bytes(const MemoryLedger& memory) const;
 
   // ---- Errors
 
@@ -55,7 +56,7 @@ class Refusals {
 
   Residency& residency_;
   const Directory directory_;
-  const Deque<MemoryLedger>& memories_;
+  const Memories& memories_;
   const TransferEngine& engine_;
   const Needs& needs_;
   const Room& room_;

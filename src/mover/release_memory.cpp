@@ -24,8 +24,8 @@ Desk::Arm Desk::arm_release_memory(Request& request, Need& need) {
   if (engine_.start_evict(need.ref, need.space, Priority::room)) {
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
   }
-  const MemoryLedger& memory = memories_[need.space];
-  if (directory_.word(need.space, need.ref).load().pinned() || memories_[kHost].freeing != 0 ||
+  const MemoryLedger& memory = memories_.of(need.space, directory_.frame(need.space, need.ref));
+  if (directory_.word(need.space, need.ref).load().pinned() || memories_.freeing(kHost) ||
       (!memory.lost && refusals_.tries_again(memory))) {
     return Arm::wait_pins;
   }
@@ -64,8 +64,8 @@ void Desk::serve_giving_back() {
   for (std::size_t i = 0; i < giving_back_.size();) {
     Request& request = *giving_back_[i];
     bool waits = request.state != Request::State::giving;
-    for (unsigned at = kHost + 1; at < memories_.size(); ++at) {
-      MemoryLedger& memory = memories_[at];
+    for (unsigned at = kHost + 1; at < memories_.spaces(); ++at) {
+      MemoryLedger& memory = memories_.first(at);
       const std::uint64_t left = request.bytes_left[at];
       std::uint64_t& given = request.bytes_given[at];
       if (given < left && !memory.trimming) {

@@ -77,7 +77,7 @@ void Desk::finish_acquire(Request& request) {
   }
   leave_parking(request);
   for (const Need& need : request.needs) {
-    engine_.copies().prefetch_used(need.ref, memories_[kHost]);
+    engine_.copies().prefetch_used(need.ref);
   }
   let_go(request);
   complete(request, {});
@@ -185,8 +185,10 @@ void Desk::finish_free(Request& request) {
   const std::uint32_t count = record.extents.load(std::memory_order_relaxed);
   directory_.each_begun(first, first + count, [&](ExtentRef ref) {
     for (unsigned space = 0; space < directory_.spaces(); ++space) {
-      if (Recency& recency = memories_[space].recency; ref < recency.capacity()) {
-        recency.removed(ref, false);
+      for (MemoryLedger* const memory : memories_.in(space)) {
+        if (ref < memory->recency.capacity()) {
+          memory->recency.removed(ref, false);
+        }
       }
       directory_.word(space, ref).end_life();
     }
@@ -195,7 +197,7 @@ void Desk::finish_free(Request& request) {
   residency_.extents.end_run(first, first + count);
   for (unsigned space = 0; space < directory_.spaces(); ++space) {
     if (std::byte* const window = residency_.buffers.take_window(request.index, space)) {
-      memories_[space].tier->space().release_window(
+      memories_.space(space).release_window(
           window, std::uint64_t{count} << record.extent_shift.load(std::memory_order_relaxed));
     }
   }
@@ -252,9 +254,7 @@ bool Desk::serve_ended() {
 }
 
 void Desk::retry_pin_waiters() {
-  for (MemoryLedger& memory : memories_) {
-    memory.awaited = false;  // Requests that still lack room set it again.
-  }
+  memories_.clear_awaited();  // Requests that still lack room set it again.
   for (auto [request, index] : waiters_.take_for_pins()) {
     if (Waiters::stop(*request, index)) {
       arm(*request, index);

@@ -1,11 +1,13 @@
 #include "mover/room.hpp"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 namespace tiermem {
 
-Room::Room(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Stock& stock,
+Room::Room(Residency& residency, Memories& memories, Journal& journal, Stock& stock,
            TransferEngine& engine, Workers& workers, std::uint64_t ahead_bytes_max)
     : residency_(residency),
       directory_(residency),
@@ -31,28 +33,58 @@ void Room::end_shortages() {
 
 bool Room::ever_fits(unsigned space, std::uint64_t bytes) const {
   const std::uint64_t bounce = space == kHost ? engine_.bounce().bytes() : 0;
-  return bytes + bounce <= memories_[space].tier->usage().budget;
+  return bytes + bounce <= memories_.usage(space).budget;
 }
 
+// The memory of the lowest rank with room gives the frame.
 FrameId Room::frame_for(ExtentRef ref, unsigned space) {
-  const FrameId frame = memories_[space].take_frame(directory_.frame_request(ref, space));
+  const bool some_closed = memories_.in(space).size() > 1 && memories_.any_open(space, now_);
+  for (MemoryLedger* const memory : memories_.in(space)) {
+    if ((some_closed && !engine_.takes_extents(*memory)) || keeps_room_for_victims(*memory, ref)) {
+      continue;
+    }
+    if (const FrameId frame = frame_in(*memory, ref); frame.valid()) {
+      return frame;
+    }
+  }
+  return {};
+}
+
+// A slower memory keeps what it has free ahead of need for victims of the faster ones: each promote
+// then finds its room there, where it is used. If nothing in these can leave, the room is taken.
+bool Room::keeps_room_for_victims(const MemoryLedger& memory, ExtentRef ref) const {
+  const FrameUsage usage = memory.tier->usage();
+  return memory.rank() != 0 && memory.ahead != 0 && !searched(memories_.first(memory.space)) &&
+         usage.in_use + directory_.bytes_of(ref) + memory.ahead > usage.budget;
+}
+
+FrameId Room::frame_in(MemoryLedger& memory, ExtentRef ref) {
+  const FrameId frame = memory.take_frame(directory_.frame_request(ref, memory.space));
   if (frame.valid()) {
-    evict_ahead(space, directory_.bytes_of(ref));
+    evict_ahead(memory, directory_.bytes_of(ref));
   }
   return frame;
+}
+
+std::uint64_t Room::unused_prefetched(unsigned space) const {
+  std::uint64_t bytes = 0;
+  for (const MemoryLedger* const memory : memories_.in(space)) {
+    bytes += memory->unused_prefetched;
+  }
+  return bytes;
 }
 
 // Frames that victims of other memories took.
 void Room::serve_taken_frames() {
   for (MemoryLedger& memory : memories_) {
     if (memory.taken_for_victims != 0) {
-      evict_ahead(memory.space, std::exchange(memory.taken_for_victims, 0));
+      evict_ahead(memory, std::exchange(memory.taken_for_victims, 0));
     }
   }
 }
 
 void Room::note_shortage(unsigned space, std::uint64_t bytes) {
-  memories_[space].note_shortage(bytes, ahead_bytes_max_);
+  memory_for(space, bytes).note_shortage(bytes, ahead_bytes_max_);
 }
 
 void Room::begin_search() {
@@ -78,6 +110,25 @@ void Room::end_step(const Request* head, bool seeks) {
   went_on_ = (head != nullptr && goes_on_for(*head)) || (seeks && fruitless_ <= kMostFruitless);
 }
 
+bool Room::searched(unsigned space, const Lack& lack) const {
+  if (lack.in_parts != 0) {
+    return searched(memories_.first(space));
+  }
+  for (const MemoryLedger* const memory : memories_.in(space)) {
+    if (may_receive(*memory, lack.smallest) && !searched(*memory)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Room::seeks(unsigned space) const {
+  const auto memories = memories_.in(space);
+  return std::any_of(memories.begin(), memories.end(), [](const MemoryLedger* memory) {
+    return memory->freeing == 0 && !memory->recency.exhausted();
+  });
+}
+
 bool Room::searched(const MemoryLedger& memory) const {
   return memory.freeing == 0 && (memory.recency.exhausted() || fruitless_ >= kMostFruitless);
 }
@@ -89,10 +140,14 @@ Recency::Candidate Room::candidate(ExtentRef ref, MemoryLedger& memory) {
   const ExtentBits bits = word.load();
   bool referenced = word.take_referenced();
   const bool ahead = extent.prefetched && space == kHost;
+  if (extent.uses != 0 && referenced && memory.rank() == 0) {
+    extent.uses = 0;
+    climb_.was_used();
+  }
   if (referenced && ahead) {
     referenced =
         false;  // Its first use, however late: the policy counts that one with the insertion.
-    engine_.copies().prefetch_used(ref, memory);
+    engine_.copies().prefetch_used(ref);
   }
   // A prefetched extent waits for its use, unless prefetched bytes would crowd out everything else.
   const bool awaited = ahead && extent.prefetched &&
@@ -114,8 +169,55 @@ void Room::settle() {
   }
 }
 
-void Room::make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate) {
-  MemoryLedger& memory = memories_[space];
+// Room is made in the memory of the lowest rank that can have the extents. The next one makes room
+// for the rest, if the first is too small or nothing in it can leave.
+void Room::make_room(unsigned space, const Lack& lack, Priority priority, bool desperate) {
+  const std::span<MemoryLedger* const> memories = memories_.in(space);
+  if (memories.size() == 1) {
+    make_room(*memories.front(), lack.bytes, priority, desperate);
+    return;
+  }
+  if (lack.in_parts != 0) {
+    make_room(*memories.front(), lack.in_parts, priority, desperate);
+    return;  // The others follow when these have their room.
+  }
+  std::uint64_t bytes = lack.bytes;
+  for (MemoryLedger* const memory : memories) {
+    if (bytes == 0 || !may_receive(*memory, lack.smallest)) {
+      continue;
+    }
+    const std::uint64_t share = std::min(bytes, memory->tier->usage().budget);
+    make_room(*memory, share, priority, desperate);
+    bytes -= searched(*memory) ? 0 : share;
+  }
+}
+
+Placement::Pressure Room::pressure_of(const MemoryLedger& memory) const {
+  const FrameUsage usage = memory.tier->usage();
+  return {.budget = usage.budget,
+          .in_use = usage.in_use,
+          .closed = !engine_.takes_extents(memory) && memories_.any_open(memory.space, now_),
+          .stuck = searched(memory)};
+}
+
+// Returns whether an extent of this size can ever have a frame in the memory.
+bool Room::may_receive(const MemoryLedger& memory, std::uint64_t extent_bytes) const {
+  return memories_.in(memory.space).size() == 1 || pressure_of(memory).can_have(extent_bytes);
+}
+
+// Returns the memory that is short of room for an extent.
+MemoryLedger& Room::memory_for(unsigned space, std::uint64_t bytes) {
+  std::array<Placement::Pressure, kMostMemories> pressures;
+  const std::span<MemoryLedger* const> memories = memories_.in(space);
+  for (std::size_t rank = 0; rank < memories.size(); ++rank) {
+    pressures[rank] = pressure_of(*memories[rank]);
+  }
+  const unsigned rank = Placement::memory(bytes, {pressures.data(), memories.size()});
+  return rank != Placement::kNone ? *memories[rank] : memories_.first(space);
+}
+
+void Room::make_room(MemoryLedger& memory, std::uint64_t bytes, Priority priority, bool desperate) {
+  const unsigned space = memory.space;
   const Journal::ReasonScope why(journal_,
                                  priority == Priority::background ? Reason::ahead : Reason::room);
   if (priority != Priority::background) {
@@ -159,8 +261,7 @@ void Room::make_room(unsigned space, std::uint64_t bytes, Priority priority, boo
 
 // Frames are freed ahead of need in proportion to how often requests had to wait for them. A clean
 // victim leaves at once: if all are clean, no request waits, and all of the memory is used.
-void Room::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
-  MemoryLedger& memory = memories_[space];
+void Room::evict_ahead(MemoryLedger& memory, std::uint64_t bytes, bool parts) {
   if (memory.ahead < bytes) {
     memory.ahead = 0;
     return;
@@ -186,7 +287,7 @@ void Room::evict_ahead(unsigned space, std::uint64_t bytes, bool parts) {
     return;
   }
   const std::uint64_t before = memory.freeing;
-  make_room(space, before + memory.tier->usage().leaving + lack, Priority::background);
+  make_room(memory, before + memory.tier->usage().leaving + lack, Priority::background);
   if (memory.freeing == before) {
     memory.ahead -= memory.ahead / 1024;
   }
@@ -209,13 +310,13 @@ bool Room::reclaim_spare() {
 
 // Spare buffers take up to an eighth of the memory.
 void Room::limit_spares() {
-  residency_.spares.set_limit(memories_[kHost].tier->usage().budget / 8);
+  residency_.spares.set_limit(memories_.first(kHost).tier->usage().budget / 8);
 }
 
 void Room::restore_bounce() {
   const std::uint64_t bytes = engine_.bounce().restore();
   if (bytes != 0) {
-    make_room(kHost, bytes, Priority::room);
+    make_room(memories_.first(kHost), bytes, Priority::room);
   }
 }
 
@@ -227,17 +328,16 @@ void Room::serve_records() {
   if (due == records_charged_) {
     return;
   }
-  Memory& tier = *memories_[kHost].tier;
-  if (!tier.charge_records(due)) {
-    make_room(kHost, due - records_charged_, Priority::room);
+  MemoryLedger& first = memories_.first(kHost);
+  if (!first.tier->charge_records(due)) {
+    make_room(first, due - records_charged_, Priority::room);
     return;  // Charged by the step that finds the room.
   }
   records_charged_ = due;
 }
 
-void Room::begin_budget_change(unsigned space, std::uint64_t bytes) {
-  MemoryLedger& memory = memories_[space];
-  budget_space_ = space;
+void Room::begin_budget_change(MemoryLedger& memory, std::uint64_t bytes) {
+  budget_memory_ = memory.index;
   budget_before_ = memory.short_until != 0 ? memory.whole_budget : memory.tier->usage().budget;
   memory.short_until = 0;
   memory.tier->set_budget(bytes);
@@ -246,8 +346,9 @@ void Room::begin_budget_change(unsigned space, std::uint64_t bytes) {
 }
 
 void Room::undo_budget_change() {
-  memories_[budget_space_].tier->set_budget(budget_before_);
-  memories_[budget_space_].short_until = 0;  // Its budget to go back to would be the refused one.
+  MemoryLedger& memory = memories_.at(budget_memory_);
+  memory.tier->set_budget(budget_before_);
+  memory.short_until = 0;  // Its budget to go back to would be the refused one.
   limit_spares();
   note_budget_change(false);
 }
@@ -261,11 +362,12 @@ bool Room::serve_budget_change() {
   if (!budget_changes_) {
     return false;
   }
-  const Memory& tier = *memories_[budget_space_].tier;
+  MemoryLedger& memory = memories_.at(budget_memory_);
+  const Memory& tier = *memory.tier;
   const FrameUsage usage = tier.usage();
   if (usage.used() > usage.budget) {
     engine_.bounce().shrink();
-    make_room(budget_space_, usage.used() - usage.budget, Priority::room);
+    make_room(memory, usage.used() - usage.budget, Priority::room);
     const FrameUsage after = tier.usage();
     if (after.used() > after.budget) {
       return false;
@@ -290,8 +392,11 @@ bool Room::drop_from_slots(std::uint64_t bytes) {
 // Without memory for its record in the policy an extent would never be a victim, so it must not
 // come.
 bool Room::find_record(unsigned space, ExtentRef ref) {
-  Recency& recency = memories_[space].recency;
-  return ref < recency.capacity() || recency.reserve(std::size_t{ref} + 1).ok();
+  const std::span<MemoryLedger* const> memories = memories_.in(space);
+  return std::all_of(memories.begin(), memories.end(), [&](MemoryLedger* memory) {
+    Recency& recency = memory->recency;
+    return ref < recency.capacity() || recency.reserve(std::size_t{ref} + 1).ok();
+  });
 }
 
 // Makes buffers that a program will ask for if it allocates many of this size. They get only frames
@@ -300,18 +405,19 @@ void Room::make_stock(std::uint64_t bytes, std::uint32_t count, bool refused) {
   if (!stock_.begin_order(bytes, refused)) {
     return;
   }
+  MemoryLedger& first = memories_.first(kHost);
   for (std::uint32_t i = 0; i < count; ++i) {
     const Result<ExtentRef> ref = stock_.create(bytes);
     if (!ref.ok()) {
       break;
     }
-    const FrameId frame = find_record(kHost, *ref) ? frame_for(*ref, kHost) : FrameId{};
+    const FrameId frame = find_record(kHost, *ref) ? frame_in(first, *ref) : FrameId{};
     if (!frame.valid()) {
       stock_.give_up(directory_.at(*ref).buffer);
       const std::uint64_t rest = (count - i) * bytes;
-      note_shortage(kHost, rest);
-      memories_[kHost].begin_trim(rest, workers_);
-      make_room(kHost, rest, Priority::background);
+      first.note_shortage(rest, ahead_bytes_max_);
+      first.begin_trim(rest, workers_);
+      make_room(first, rest, Priority::background);
       break;
     }
     stock_.begin(*ref);
@@ -332,6 +438,7 @@ std::int64_t Room::next(bool waits) const {
   }
   for (const MemoryLedger& memory : memories_) {
     wake_at(waits || budget_changes_ ? memory.exit_backoff.until() : 0);
+    wake_at(waits || budget_changes_ ? memory.entry_backoff.until() : 0);
     wake_at(waits ? memory.short_until : 0);
   }
   return next;

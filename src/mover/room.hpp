@@ -12,11 +12,13 @@
 #include "base/arena.hpp"
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
-#include "mover/memory_ledger.hpp"
+#include "mover/memories.hpp"
 #include "mover/priority.hpp"
 #include "mover/request.hpp"
 #include "mover/stock.hpp"
 #include "mover/transfer_engine.hpp"
+#include "policy/climb.hpp"
+#include "policy/placement.hpp"
 #include "policy/recency.hpp"
 #include "residency/directory.hpp"
 #include "residency/residency.hpp"
@@ -26,7 +28,7 @@ namespace tiermem {
 class Room {
  public:
   /// Keeps up to `ahead_bytes_max` of each memory free ahead of need.
-  Room(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal, Stock& stock,
+  Room(Residency& residency, Memories& memories, Journal& journal, Stock& stock,
        TransferEngine& engine, Workers& workers, std::uint64_t ahead_bytes_max);
 
   // ---- The step, in the order of its calls
@@ -56,8 +58,19 @@ class Room {
   bool take_room(Need& need);
   /// Returns the reserved room. The next reservation is planned anew.
   void give_room(Need& need);
-  /// Returns the bytes of the room that the need lacks.
-  std::uint64_t lacking_bytes(Need& need);
+  /// The room that needs of one space lack.
+  struct Lack {
+    std::uint64_t bytes = 0;
+    std::uint64_t in_parts = 0;  ///< The part of `bytes` for pages of extents in parts.
+    std::uint64_t smallest = ~std::uint64_t{0};  ///< The least that one need lacks.
+    void add(const Lack& more) {
+      bytes += more.bytes;
+      in_parts += more.in_parts;
+      smallest = smallest < more.smallest ? smallest : more.smallest;
+    }
+  };
+  /// Returns the room that the need lacks.
+  Lack lack_of(Need& need);
   /// Returns whether the room that the need has is what it lacks.
   bool room_fits(const Need& need) const;
   /// Returns whether the budget is large enough for `bytes` of extents.
@@ -69,14 +82,26 @@ class Room {
 
   /// A search for the first request of the queue begins.
   void begin_search();
-  /// Evicts until `bytes` and what is kept ahead of need are on their way to be free. `desperate`:
-  /// also extents that were prefetched and not used.
-  void make_room(unsigned space, std::uint64_t bytes, Priority priority, bool desperate = false);
+  /// Evicts until what is lacking, and what is kept ahead of need, is on its way to be free in the
+  /// space. `desperate`: also extents that were prefetched and not used.
+  void make_room(unsigned space, const Lack& lack, Priority priority, bool desperate = false);
   /// A request waits for frames of `bytes`: more is kept free from now on.
   void note_shortage(unsigned space, std::uint64_t bytes);
-  /// Returns whether all was looked at, or enough of it, and nothing is on its way.
-  bool searched(const MemoryLedger& memory) const;
+  /// Returns whether all was looked at, or enough of it, in each memory of the space that can have
+  /// what is lacking, and nothing is on its way.
+  bool searched(unsigned space, const Lack& lack) const;
+  /// Returns whether a memory of the space may have a victim that was not looked at.
+  bool seeks(unsigned space) const;
+  /// Returns the bytes of the space that were prefetched and not used.
+  std::uint64_t unused_prefetched(unsigned space) const;
   bool drop_from_slots(std::uint64_t bytes);
+
+  // ---- Climbs: extents that are used move to faster memories of their space
+
+  /// Looks at some extents of slower memories, and moves those that are used. Part of the step.
+  void serve_climbs();
+  /// A hint says that the extent will be used soon.
+  void wish_climb(ExtentRef ref);
 
   // ---- Stock and budgets
 
@@ -85,25 +110,38 @@ class Room {
   void make_stock(std::uint64_t bytes, std::uint32_t count, bool refused);
   void limit_spares();
   /// No other change of a budget is in progress.
-  void begin_budget_change(unsigned space, std::uint64_t bytes);
+  void begin_budget_change(MemoryLedger& memory, std::uint64_t bytes);
   /// Goes back to the budget before the change.
   void undo_budget_change();
   /// Returns whether a change has ended: what is used is within the budget.
   bool serve_budget_change();
   bool budget_changes() const { return budget_changes_; }
-  /// The space of the last change of a budget.
-  unsigned budget_space() const { return budget_space_; }
+  /// The memory of the last change of a budget.
+  const MemoryLedger& budget_memory() const { return memories_.at(budget_memory_); }
 
   /// Steps in a row that only continued the search for victims.
   unsigned fruitless() const { return fruitless_; }
 
  private:
   FrameId frame_for(ExtentRef ref, unsigned space);
+  FrameId frame_in(MemoryLedger& memory, ExtentRef ref);
+  bool keeps_room_for_victims(const MemoryLedger& memory, ExtentRef ref) const;
+  bool has_other_memory_for(const Need& need) const;
+  Placement::Pressure pressure_of(const MemoryLedger& memory) const;
+  bool may_receive(const MemoryLedger& memory, std::uint64_t extent_bytes) const;
+  MemoryLedger& memory_for(unsigned space, std::uint64_t bytes);
+  void make_room(MemoryLedger& memory, std::uint64_t bytes, Priority priority,
+                 bool desperate = false);
+  bool searched(const MemoryLedger& memory) const;
   void plan(Need& need);
   bool plan_stands(const Need& need) const;
   bool goes_on_for(const Request& head) const;
   Recency::Candidate candidate(ExtentRef ref, MemoryLedger& memory);
-  void evict_ahead(unsigned space, std::uint64_t bytes, bool parts = false);
+  void evict_ahead(MemoryLedger& memory, std::uint64_t bytes, bool parts = false);
+  // climbs.cpp
+  void look_for_use(ExtentRef ref);
+  bool climb(ExtentRef ref);
+
   bool reclaim_spare();
   void note_budget_change(bool on);
 
@@ -117,7 +155,7 @@ class Room {
 
   Residency& residency_;
   const Directory directory_;
-  Deque<MemoryLedger>& memories_;
+  Memories& memories_;
   Journal& journal_;
   Stock& stock_;
   TransferEngine& engine_;
@@ -126,12 +164,14 @@ class Room {
 
   std::int64_t now_ = 0;
   Vector<Recency::Victim> victims_;
+  Climb climb_;
+  Vector<ExtentRef> wishes_;  // Extents that hints name.
   unsigned fruitless_ = 0;
   bool went_on_ = false;               // The last step asked for this one.
   bool desperate_ = false;             // The last search before a request is refused.
   std::uint64_t records_charged_ = 0;  // To the host's budget.
   bool budget_changes_ = false;
-  unsigned budget_space_ = kHost;
+  unsigned budget_memory_ = 0;       // Its index.
   std::uint64_t budget_before_ = 0;  // Restored if the new one cannot be met.
 };
 

@@ -56,7 +56,7 @@ Route::Ends Carrier::ends_of(const Transfer& transfer) const {
           .to = transfer.reading ? memory : Route::End::slot,
           .slot_reaches = options_.direct != nullptr && transfer.slot_tier == block_ &&
                           block_slots_.tries_direct(now_) &&
-                          options_.direct->reaches(*memories_[transfer.space].tier, transfer.slot),
+                          options_.direct->reaches(*memory_of(transfer).tier, transfer.slot),
           .sums = (options_.checksums && !directory_.has_flag(transfer.ref, kNoChecksum)) ||
                   (transfer.reading && copy.sums != nullptr),
           .some_pages = transfer.pages != 0 || copy.pages != nullptr};

@@ -40,7 +40,7 @@ Route::Way Promoter::choose_way(const Promote& transfer) const {
     return Route::way(carrier_.ends_of(transfer));
   }
   const bool reaches = transfer.source != kNoSpace && !transfer.by_host &&
-                       memories_[transfer.space].tier->reaches(*memories_[transfer.source].tier);
+                       carrier_.memory_of(transfer).tier->reaches(*memory_of_source(transfer).tier);
   return Route::way({.from = source_end(transfer),
                      .to = carrier_.end_at(transfer.space),
                      .peer_reaches = reaches});
@@ -51,7 +51,7 @@ Route::Way Promoter::choose_way(const Promote& transfer) const {
 bool Promoter::has_home(ExtentRef ref, FrameId frame) const {
   std::byte* const at = directory_.window_at(ref, kHost);
   return at != nullptr && !directory_.mapped(ref) &&
-         memories_[kHost].tier->space().bytes_at(frame, at) != at;
+         memories_.space(kHost).bytes_at(frame, at) != at;
 }
 
 // A source without views goes home before it is copied. It stays there for the next copy, until a
@@ -102,7 +102,7 @@ void Promoter::serve_recopies() {
     Promote& transfer = carrier_.at<Promote>(at);
     if (directory_.word(transfer.source, transfer.ref).load().has_writer()) {
       recopies_.push_back(at);
-    } else if (memories_[transfer.space].tier->space().host_addressable()) {
+    } else if (memories_.space(transfer.space).host_addressable()) {
       land(transfer);
     } else {
       advance(transfer, Stage::staging);

@@ -15,6 +15,7 @@
 //                  hash → whole → read (the missing pages) → copy → slot → write, all, to another
 //   evict, empty   start → unmap → (done)
 //   show           start → show → (done)
+//   relocate       start → relocate → (published, or as before)
 //   gather         start → read → (done)
 #pragma once
 
@@ -31,6 +32,7 @@ enum class TransferKind : std::uint8_t {
   evict,          ///< The frame of `space` leaves its window.
   empty,          ///< Some of an extent's pages are discarded.
   show,           ///< The frame of `space` appears in its window; a device's pinned or not.
+  relocate,       ///< The frame becomes one of another memory of `space`.
   gather,         ///< Blocks are read from a slot to elsewhere; the extent stays where it is.
 };
 
@@ -54,6 +56,7 @@ enum class Stage : std::uint8_t {
   withdraw,   ///< The frame leaves the window, with its bytes.
   remap,      ///< The frame goes back into the window.
   show,       ///< The frame appears in its window.
+  relocate,   ///< The bytes go to the other frame.
 };
 
 const char* kind_name(TransferKind kind);
@@ -139,6 +142,7 @@ inline constexpr StageChange kStageChanges[] = {
     {TransferKind::evict, Stage::start, Stage::unmap},
     {TransferKind::empty, Stage::start, Stage::unmap},
     {TransferKind::show, Stage::start, Stage::show},
+    {TransferKind::relocate, Stage::start, Stage::relocate},
     {TransferKind::gather, Stage::start, Stage::read},
 };
 

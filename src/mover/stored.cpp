@@ -12,7 +12,7 @@ namespace tiermem {
 bool Demoter::measures(const Demote& transfer) const {
   return transfer.pages == 0 && directory_.bytes_of(transfer.ref) > kSmallestExtent &&
          !directory_.record_of(transfer.ref).adopted() &&
-         memories_[transfer.space].tier->space().host_addressable();
+         memories_.space(transfer.space).host_addressable();
 }
 
 // Finds out which pages a new slot must have. An extent keeps a slot that can be written in place.
@@ -24,7 +24,7 @@ void Demoter::measure(Demote& transfer) {
     copies_.give_up_slot(ref);  // The changed pages are not known: all of it goes to another slot.
   }
   if (!copy.owned() && measures(transfer)) {
-    Memory& tier = *memories_[transfer.space].tier;
+    Memory& tier = *carrier_.memory_of(transfer).tier;
     std::byte* const data = transfer.withdrawn
                                 ? tier.space().bytes_at(transfer.frame, nullptr)
                                 : directory_.address(ref).load(std::memory_order_relaxed);

@@ -37,7 +37,7 @@ struct Transfer {
   Reason reason = Reason::none;
   Outcome outcome = Outcome::undone;  ///< So far: what its receipt says. Undone: it gets none.
   std::uint8_t space = kHost;
-  std::uint8_t frees_in = kHost;  ///< The space of the memory that its end gives `freeing` back to.
+  std::uint8_t frees_in = 0;  ///< The index of the memory that its end gives `freeing` back to.
   std::uint8_t copied = kNoSpace;  ///< The space for which start_copy() was called.
   bool prefetch = false;
   ExtentRef ref = 0;
@@ -142,6 +142,14 @@ struct Empty : Transfer {
 
 struct Show : Transfer {
   static constexpr Kind kKind = Kind::show;
+};
+
+/// `frame` is the frame that is given up.
+struct Relocate : Transfer {
+  static constexpr Kind kKind = Kind::relocate;
+
+  FrameId to{};         ///< The frame in another memory of the space. The transfer owns it.
+  bool climbs = false;  ///< Towards a lower rank, because it is used.
 };
 
 struct Gather : Transfer {

@@ -7,9 +7,9 @@
 
 namespace tiermem {
 
-TransferEngine::TransferEngine(Residency& residency, Deque<MemoryLedger>& memories,
-                               Journal& journal, Stock& stock, SlotTier* block, SlotTier* files,
-                               Workers& workers, const MoverOptions& options)
+TransferEngine::TransferEngine(Residency& residency, Memories& memories, Journal& journal,
+                               Stock& stock, SlotTier* block, SlotTier* files, Workers& workers,
+                               const MoverOptions& options)
     : directory_(residency),
       workers_(workers),
       memories_(memories),
@@ -31,6 +31,7 @@ TransferEngine::TransferEngine(Residency& residency, Deque<MemoryLedger>& memori
                 block_slots_, block, files, options_),
       demoter_(residency, memories, journal, carrier_, copies_, parts_, stuck_, bounce_,
                block_slots_, block, options_),
+      relocator_(residency, memories, carrier_, stuck_),
       gatherer_(residency, journal, carrier_, parts_, block, files, options.checksums) {}
 
 void TransferEngine::begin_step(std::int64_t now) {
@@ -158,6 +159,9 @@ void TransferEngine::job_done(Job& job) {
       break;
     case TransferKind::show:
       shown(as<Show>(transfer));
+      break;
+    case TransferKind::relocate:
+      relocator_.job_done(as<Relocate>(transfer));
       break;
     case TransferKind::gather:  // Has no jobs.
     case TransferKind::idle:
@@ -305,7 +309,7 @@ void TransferEngine::test_begin_near_wrap(std::uint32_t left) {
 }
 
 Vector<std::uint64_t> TransferEngine::freeing() const {
-  Vector<std::uint64_t> bytes(memories_.size());
+  Vector<std::uint64_t> bytes(memories_.count());
   each_transfer([&](const Transfer& transfer) { bytes[transfer.frees_in] += transfer.freeing; });
   return bytes;
 }

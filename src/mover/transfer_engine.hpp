@@ -1,6 +1,7 @@
 // The engine of transfers, from their start to their end. A transfer moves one extent
 // (mover/transfer.hpp). The mover decides which extents move and with which frames. The engine
-// gives each event to the family that the transfer is of: Promoter, Parts, Demoter or Gatherer.
+// gives each event to the family that the transfer is of: Promoter, Parts, Demoter, Relocator or
+// Gatherer.
 // Evicts are its own. It reports ends as values: take_ended(), left_watched(). It calls no part
 // above it. No family calls the engine, or another family to start a transfer: what follows on an
 // end is a value, too (Carrier::Next).
@@ -21,10 +22,11 @@
 #include "mover/gatherer.hpp"
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
-#include "mover/memory_ledger.hpp"
+#include "mover/memories.hpp"
 #include "mover/mover_options.hpp"
 #include "mover/parts.hpp"
 #include "mover/promoter.hpp"
+#include "mover/relocator.hpp"
 #include "mover/request.hpp"
 #include "mover/slot_ledger.hpp"
 #include "mover/stock.hpp"
@@ -40,10 +42,9 @@ namespace tiermem {
 
 class TransferEngine {
  public:
-  /// `memories` by space, filled before the first step. `block` and `files` may be null.
-  TransferEngine(Residency& residency, Deque<MemoryLedger>& memories, Journal& journal,
-                 Stock& stock, SlotTier* block, SlotTier* files, Workers& workers,
-                 const MoverOptions& options);
+  /// `memories` is filled before the first step. `block` and `files` may be null.
+  TransferEngine(Residency& residency, Memories& memories, Journal& journal, Stock& stock,
+                 SlotTier* block, SlotTier* files, Workers& workers, const MoverOptions& options);
 
   // ---- The step, in the order of its calls
 
@@ -100,6 +101,19 @@ class TransferEngine {
   /// Gives up this space's copy, and writes it down first if it is the only one. Returns false if
   /// the extent cannot leave now.
   bool start_evict(ExtentRef ref, unsigned space, Priority priority);
+  /// Moves the extent to the frame, of another memory of the space, because it is used. Returns
+  /// false if it cannot move now: the frame stays the caller's.
+  bool start_climb(ExtentRef ref, unsigned space, FrameId to) {
+    return relocator_.start(ref, space, to, Priority::background, true);
+  }
+  /// Returns whether the extent can move to another memory of its space.
+  bool can_relocate(ExtentRef ref, unsigned space) const {
+    return relocator_.can_start(ref, space);
+  }
+  /// Returns whether extents can move to this memory of their space now.
+  bool takes_extents(const MemoryLedger& memory) const {
+    return !memory.lost && memory.entry_backoff.over(carrier_.now());
+  }
   /// The frame goes with its bytes. The caller knows that they are elsewhere or unwanted. Returns
   /// false if the extent has a transfer or is pinned.
   bool leave(ExtentRef ref, unsigned space, bool even_dirty);
@@ -205,13 +219,18 @@ class TransferEngine {
 
   // evict.cpp
   void evicted(Evict& transfer);
-  bool spill(ExtentRef ref);
+  bool sink(ExtentRef ref, unsigned space, Priority priority);
+  bool has_room_below(ExtentRef ref, unsigned space) const;
+  std::span<MemoryLedger* const> memories_below(ExtentRef ref, unsigned space);
   void spilled(const Carrier::Next& next);
+  MemoryLedger& memory_with(const Carrier::Next& next) {
+    return memories_.of(next.space, directory_.frame(next.space, next.ref));
+  }
   void evict_written(const Carrier::Next& next);
 
   const Directory directory_;
   Workers& workers_;
-  Deque<MemoryLedger>& memories_;
+  Memories& memories_;
   Journal& journal_;
   const MoverOptions options_;
   Bounce bounce_;
@@ -222,6 +241,7 @@ class TransferEngine {
   Parts parts_;
   Promoter promoter_;
   Demoter demoter_;
+  Relocator relocator_;
   Gatherer gatherer_;
   bool left_watched_ = false;
   Vector<ExtentRef> watched_;

@@ -23,7 +23,7 @@ void Queries::describe_location(const Request& request) const {
   if (holder != kNoSpace || (page & 1) != 0) {
     const unsigned space = holder != kNoSpace ? holder : kHost;
     where.state = State::resident;
-    where.place = memories_[space].tier->place();
+    where.place = memories_.of(space, directory_.frame(space, ref)).tier->place();
     where.dirty = directory_.word(space, ref).load().dirty();
   } else if (extent.transfer != 0) {
     where.state = State::moving;

@@ -41,10 +41,10 @@ void Demoter::begin_withdraw(Demote& transfer, bool evict_after) {
   transfer.slot_tier = block_;
   transfer.frame = directory_.frame(space, ref);
   if (evict_after) {
-    carrier_.set_freeing(transfer, directory_.resident_bytes(ref));
+    carrier_.set_freeing(transfer, carrier_.memory_of(transfer), directory_.resident_bytes(ref));
   }
   if (evict_after && directory_.in_slot(ref) &&
-      memories_[space].tier->space().may_be_unchanged(transfer.frame)) {
+      memories_.space(space).may_be_unchanged(transfer.frame)) {
     advance(transfer, Stage::drop);
     drops_.push_back(transfer.job.transfer);
   } else {
@@ -70,7 +70,7 @@ bool Demoter::run_drops() {
     }
   }
   if (n != 0) {
-    memories_[kHost].tier->space().drop_unchanged(std::span(frames.data(), n));
+    memories_.space(kHost).drop_unchanged(std::span(frames.data(), n));
   }
   n = 0;
   for (std::size_t i = 0; i < taken; ++i) {
@@ -110,7 +110,7 @@ void Demoter::recall(const Need& need) {
 // It frees nothing any more: the frame goes back into its window.
 void Demoter::keep(Demote& transfer) {
   transfer.evict_after = false;
-  carrier_.set_freeing(transfer, 0);
+  carrier_.free_nothing(transfer);
 }
 
 // The frame is out, or could not leave: its pages are locked for I/O of the program's own.
@@ -141,12 +141,13 @@ void Demoter::stay(Demote& transfer, Status why) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   ExtentWord& word = directory_.word(space, ref);
+  MemoryLedger& memory = carrier_.memory_of(transfer);
   if (transfer.recalled) {
     word.touch();
   }
   end(transfer);
   word.set_phase(directory_.at(ref).parts != 0 ? Phase::none : Phase::exclusive);
-  memories_[space].recency.rejected(ref);
+  memory.recency.rejected(ref);
   carrier_.extent_changed(ref, space, std::move(why), Ended::Failed::to_leave);
 }
 

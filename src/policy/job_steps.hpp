@@ -26,13 +26,15 @@ inline constexpr JobStep kGrow = 1 << 13;      ///< `slots` preallocates room fo
 inline constexpr JobStep kWithdraw = 1 << 14;  ///< `frame` leaves `at` with its bytes, or stays.
 inline constexpr JobStep kRestore = 1 << 15;   ///< Maps `frame` at `at`, where pages are absent.
 inline constexpr JobStep kInsert = 1 << 16;    ///< Inserts `pages` of `data` at `at`.
-inline constexpr JobStep kMergePages = 1 << 17;  ///< Copies all pages of `home` but `pages` to `data`.
-inline constexpr JobStep kEmpty = 1 << 18;   ///< Removes `pages` of `frame` from `at`.
+inline constexpr JobStep kMergePages =
+    1 << 17;                                ///< Copies all pages of `home` but `pages` to `data`.
+inline constexpr JobStep kEmpty = 1 << 18;  ///< Removes `pages` of `frame` from `at`.
 inline constexpr JobStep kCopyPeer = 1 << 19;  ///< Copies `other` to `frame`, both opaque.
 inline constexpr JobStep kFetch = 1 << 20;  ///< Reads `slot` into `frame` (opaque), past the host.
 inline constexpr JobStep kStore = 1 << 21;  ///< Writes `frame` (opaque) to `slot`, past the host.
 inline constexpr JobStep kMeasure =
     1 << 22;  ///< Stores in `slot_pages` which pages of `data` are not zeros.
+inline constexpr JobStep kRelocate = 1 << 23;  ///< Moves the bytes of `frame` to the frame `other`.
 
 /// Copies of opaque memory.
 inline constexpr JobStep kCopies = kCopyOut | kCopyIn | kCopyPeer | kFetch | kStore;

@@ -75,6 +75,10 @@ class Recency {
   /// The extent left the memory. `keep_ghost`: it was evicted and may return, so remember it.
   /// Otherwise it was freed: forget it and its hints, resident or not.
   void removed(ExtentRef ref, bool keep_ghost);
+  /// Returns whether the extent is a victim because of the order, and not because of a hint.
+  bool leaves_by_order(ExtentRef ref) const {
+    return lists_[ref].order == Order::leaving && (lists_[ref].flags & kByRecency) != 0;
+  }
   /// A victim could not leave: it returns to the order, but not as the next victim.
   void rejected(ExtentRef ref);
   /// Applies a hint. keep and streamed also hold for later residences. The others hold only while

@@ -65,7 +65,10 @@ struct Extent {
   bool writes : 1 = false;   ///< In parts: the last request for some of them was about to write.
   /// A checksum did not match; it is read again before the bytes count as lost.
   bool bad_once : 1 = false;
-  bool begun : 1 = false;      ///< Used in this life of its buffer: Extents::begin().
+  bool begun : 1 = false;  ///< Used in this life of its buffer: Extents::begin().
+  /// Where its space has several memories: rounds in which it was seen to be used since it came to
+  /// this memory; in the first memory, 1 if it has climbed there and was not used since.
+  std::uint8_t uses : 2 = 0;
   std::uint32_t buffer = 0;    ///< Index of the buffer's record.
   std::uint32_t transfer = 0;  ///< Number + 1 of its only transfer in progress; 0: none.
   std::uint32_t waiters = 0;   ///< Head + 1 of the list of needs that wait for this extent.

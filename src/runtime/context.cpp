@@ -589,7 +589,8 @@ Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) try
   if (!status.ok()) {
     return status;
   }
-  if (tier.kind != Kind::dram && tier.kind != Kind::block && !call->has_gpu(tier)) {
+  if (tier.kind != Kind::dram && tier.kind != Kind::block && !call->has_gpu(tier) &&
+      !call->has_host_memory(tier)) {
     return fail(Code::invalid_argument,
                 "set_budget: {}; accepted are dram, block and the GPUs of the context",
                 place_name(tier));

@@ -204,7 +204,9 @@ Status Context::Impl::build(const HostFacts&) {
     spaces.push_back(gpu.get());
   }
   if (!gpus_.empty()) {
-    host_space_->memory().lock_pages_with(gpus_[0].get());  // Page-locked for all GPUs.
+    for (unsigned number = 0; number < host_space_->memories().size(); ++number) {
+      host_space_->memory(number).lock_pages_with(gpus_[0].get());  // Page-locked for all GPUs.
+    }
     options.direct = direct_.get();
     options.staging_bytes = std::min(config.gpu_staging, config.dram.budget / 4);
     // Room for four of the largest extents.

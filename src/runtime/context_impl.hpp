@@ -6,6 +6,7 @@
 // else runs on callers' threads.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -181,9 +182,10 @@ class Context::Impl {
   const HostSpace& host_space() const { return *host_space_; }
   const WaitableIoPort& port() const { return *port_; }
   const BlockTier* block() const { return block_.get(); }
-  /// Returns the number of tiers, as in Stats: DRAM, adopted files, and those below.
+  /// Returns the number of tiers, as in Stats: the host's memories, adopted files, and those below.
   std::uint32_t tiers() const {
-    return 2 + static_cast<std::uint32_t>(gpus_.size()) + (block_ != nullptr ? 1 : 0);
+    return 1 + static_cast<std::uint32_t>(host_space_->memories().size() + gpus_.size()) +
+           (block_ != nullptr ? 1 : 0);
   }
   std::span<const std::unique_ptr<GpuTier>> gpus() const { return gpus_; }
   const GpuTier& gpu(Place place) const { return *gpus_[residency.space_of(place) - 1u]; }
@@ -192,6 +194,11 @@ class Context::Impl {
     return place.kind <= Kind::dram || place.kind == Kind::block || has_gpu(place);
   }
   bool has_gpu(Place place) const { return residency.space_of(place) != kHost; }
+  bool has_host_memory(Place place) const {
+    const std::span<Memory* const> memories = host_space_->memories();
+    return std::any_of(memories.begin(), memories.end(),
+                       [&](const Memory* memory) { return memory->place() == place; });
+  }
   const Faults& faults() const { return faults_; }
 
   // fork.cpp: called by the forking thread.

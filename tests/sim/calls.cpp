@@ -233,7 +233,8 @@ void Simulation::completed(Pending& p) {
         check(code == Code::no_capacity || code == Code::timed_out || code == Code::cancelled ||
                   code == Code::stale_handle || code == Code::busy ||
                   (code == Code::invalid_argument && swarm_.device_frames != 0) ||
-                  (code == Code::unavailable && swarm_.device_frames != 0 &&
+                  (code == Code::unavailable &&
+                   (swarm_.device_frames != 0 || !swarm_.further_frames.empty()) &&
                    (swarm_.faults.memory != 0 || any_lost())) ||
                   (code == Code::io_error && (faulty() || file_changed(p))) ||
                   (code == Code::lost &&
@@ -513,6 +514,12 @@ void Simulation::set_budget() {
     p.request.value = (1 + world_.below(swarm_.device_frames)) * swarm_.extent_bytes;
   }
   p.request.deadline_ns = world_.now + 1 + static_cast<std::int64_t>(world_.below(3'000'000));
+  if (p.request.tier.kind != Kind::gpu && !swarm_.further_frames.empty() &&
+      memory_dice_() % 2 == 0) {
+    const auto which = static_cast<std::uint16_t>(memory_dice_() % swarm_.further_frames.size());
+    p.request.tier = {Kind::numa, static_cast<std::uint16_t>(which + 1)};
+    p.request.value = memory_dice_() % (2 * swarm_.further_frames[which] + 1) * swarm_.extent_bytes;
+  }
   note("set_budget {} frames", frames);
   mover_.post(&p.request);
   finish(p);
@@ -520,6 +527,11 @@ void Simulation::set_budget() {
     // Refused for now: returns to a budget that can be met, as a caller would.
     Pending& back = new_pending(RequestKind::set_budget);
     back.request.value = (2 * swarm_.host_frames + staging) * swarm_.extent_bytes;
+    if (p.request.tier.kind == Kind::numa) {
+      back.request.tier = p.request.tier;
+      back.request.value +=
+          2 * swarm_.further_frames[p.request.tier.index - 1u] * swarm_.extent_bytes;
+    }
     mover_.post(&back.request);
     finish(back);
     budget_refused_ = budget_refused_ || !back.request.status.ok();

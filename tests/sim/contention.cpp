@@ -5,6 +5,7 @@
 #include <bit>
 #include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "mover/mover.hpp"
@@ -19,7 +20,7 @@ constexpr std::uint64_t kExtent = 4096;
 
 class Contention {
  public:
-  explicit Contention(std::uint64_t seed)
+  Contention(std::uint64_t seed, bool two_memories)
       : world_(seed),
         frames_(8 + world_.below(25)),
         dice_(world_, rates_),
@@ -27,9 +28,10 @@ class Contention {
         port_(world_, rates_, 1 + static_cast<unsigned>(world_.below(2)), std::uint64_t{64} << 20),
         block_(port_, {.depth = 4, .piece_bytes = kExtent}),
         workers_(world_, rates_),
+        two_memories_(two_memories),
         residency_(static_cast<std::uint32_t>(kTimesMemory * frames_),
                    static_cast<std::uint32_t>(kTimesMemory * frames_), 1),
-        mover_(residency_, spaces_, &block_, nullptr, workers_, options()) {
+        mover_(residency_, spaces(), &block_, nullptr, workers_, options()) {
     for (std::uint64_t i = 0; i < kTimesMemory * frames_; ++i) {
       BufferShape shape;
       shape.bytes = kExtent;
@@ -79,6 +81,8 @@ class Contention {
     std::sort(waits_.begin(), waits_.end());
     waits.median_ns = waits_[waits_.size() / 2];
     waits.longest_ns = waits_.back();
+    waits.requested = requested_;
+    waits.relocated = host_.relocated();
     return waits;
   }
 
@@ -94,6 +98,15 @@ class Contention {
     bool granted = false;
   };
 
+  // Together they have as many frames as one memory had.
+  std::span<AddressSpace* const> spaces() {
+    if (two_memories_) {
+      const std::uint64_t slower = 2 + frames_ / 3;
+      host_.set_budget((frames_ - slower) * kExtent);
+      host_.add_memory(slower * kExtent, {Kind::numa, 1});
+    }
+    return spaces_;
+  }
   MoverOptions options() {
     MoverOptions o;
     o.checksum_block_bytes = kExtent;
@@ -118,6 +131,7 @@ class Contention {
     }
     caller.views.assign(caller.list.size(), {});
     caller.asked = world_.now;
+    requested_ += caller.list.size() * kExtent;
     if (residency_.try_acquire(caller.list, caller.views) == Code::ok) {
       hold(caller);
       return;
@@ -154,6 +168,8 @@ class Contention {
   FakePort port_;
   BlockTier block_;
   FakeWorkers workers_;
+  const bool two_memories_;
+  std::uint64_t requested_ = 0;
   Residency residency_;
   std::array<AddressSpace*, 1> spaces_{&host_};
   std::vector<Handle> buffers_;
@@ -165,8 +181,8 @@ class Contention {
 
 }  // namespace
 
-Waits contend(std::uint64_t seed) {
-  return Contention(seed).run();
+Waits contend(std::uint64_t seed, bool two_memories) {
+  return Contention(seed, two_memories).run();
 }
 
 }  // namespace tiermem::sim

@@ -36,7 +36,7 @@ void Coverage::event(std::uint64_t faults_before, const std::uint64_t* faults) {
   g_faults = faults;
 }
 
-bool Coverage::print() const {
+bool Coverage::print(bool memories) const {
   bool all = true;
   std::printf("%-23s %12s %12s\n", "change of phase", "beside fault", "alone");
   for (std::size_t row = 0; row < rows_.size(); ++row) {
@@ -48,15 +48,16 @@ bool Coverage::print() const {
                 static_cast<unsigned long long>(taken.beside_fault),
                 static_cast<unsigned long long>(taken.alone), there ? "" : "  MISSING");
   }
-  return print_stages() && all;
+  return print_stages(memories) && all;
 }
 
-bool Coverage::print_stages() const {
+bool Coverage::print_stages(bool memories) const {
   bool all = true;
   std::printf("%-37s %12s\n", "change of stage", "times");
   for (std::size_t row = 0; row < stages_.size(); ++row) {
     const StageChange& change = kStageChanges[row];
-    const bool missing = stages_[row] == 0 && !change.rare;
+    const bool usual = !change.rare && memories == (change.kind == TransferKind::relocate);
+    const bool missing = stages_[row] == 0 && usual;
     all = all && !missing;
     std::printf("%-13s %-9s -> %-9s %12llu%s\n", kind_name(change.kind), stage_name(change.from),
                 stage_name(change.to), static_cast<unsigned long long>(stages_[row]),

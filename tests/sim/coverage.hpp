@@ -28,14 +28,15 @@ class Coverage {
   /// counter. A change while the counter is higher happens near a fault.
   static void event(std::uint64_t faults_before, const std::uint64_t* faults);
 
-  /// Prints a line for each row. Returns false if one is missing.
-  bool print() const;
+  /// Prints a line for each row. Returns false if one is missing. `memories`: the host may have had
+  /// several memories; of the stages only those of relocations are required then.
+  bool print(bool memories) const;
 
  private:
   struct Taken {
     std::uint64_t alone = 0, beside_fault = 0;
   };
-  bool print_stages() const;
+  bool print_stages(bool memories) const;
 
   std::array<Taken, std::size(kPhaseChanges)> rows_{};
   std::array<std::uint64_t, std::size(kStageChanges)> stages_{};

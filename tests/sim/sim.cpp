@@ -2,18 +2,19 @@
 // memories, devices and workers that delay, reorder and fail. A seed gives a random workload; the
 // model is a plain map of bytes; check_invariants() runs after every event.
 //
-//   tiermem-sim [--seeds N] [--first S] [--seed S] [--events N] [--without NAME,...] [--coverage]
-//               [--contention] [--verbose]
+//   tiermem-sim [--seeds N] [--first S] [--seed S] [--events N] [--memories] [--without NAME,...]
+//               [--coverage] [--contention] [--verbose]
 //
 // Runs the regression seeds (regressions.hpp) first, and then the given seeds. A failing seed is
 // made smaller: fewer events, and without kinds of calls and faults, as long as it fails in the
 // same way. The rest is printed with its last operations and the command that replays it.
-// --coverage prints how often each change of phase, and of stage of a transfer, was taken. A
-// quarter of the seeds begin with counters near their ends. One of 64 touches a buffer of more than
-// 2^20 extents first (sparse.hpp). --contention runs contention.hpp instead, from the same seeds.
-// The last line is the digest of all runs (digest.hpp): a change of the mover that should change
-// nothing keeps it. Exit code 0: all seeds passed; 1: one failed, or with --coverage a change was
-// never taken; 2: usage.
+// --memories gives the host 1 to 4 memories, by the seed; without it the host has one. The
+// regression seeds have one. --coverage prints how often each change of phase, and of stage of a
+// transfer, was taken. A quarter of the seeds begin with counters near their ends. One of 64
+// touches a buffer of more than 2^20 extents first (sparse.hpp). --contention runs contention.hpp
+// instead, from the same seeds. The last line is the digest of all runs (digest.hpp): a change of
+// the mover that should change nothing keeps it. Exit code 0: all seeds passed; 1: one failed, or
+// with --coverage a change was never taken; 2: usage.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -34,6 +35,7 @@ namespace {
 struct Plan {
   std::uint64_t seed = 0, events = 0;
   std::vector<std::string> without;
+  bool memories = false;
 };
 struct Failed {
   std::string why;
@@ -66,7 +68,7 @@ std::optional<Failed> run(const Plan& plan, bool verbose, Totals& totals) {
   } catch (const std::exception& failure) {
     return Failed{failure.what(), plan.events, {}};
   }
-  auto simulation = std::make_unique<Simulation>(plan.seed, verbose, plan.without);
+  auto simulation = std::make_unique<Simulation>(plan.seed, verbose, plan.without, plan.memories);
   try {
     simulation->run(plan.events);
   } catch (const std::exception& failure) {
@@ -137,8 +139,9 @@ bool passes(const Plan& plan, bool verbose, Totals& totals) {
     return true;
   }
   const auto number = [](std::uint64_t n) { return static_cast<unsigned long long>(n); };
-  std::printf("seed %llu FAILED: %s\nreplay: tiermem-sim --seed %llu --events %llu --verbose\n",
-              number(plan.seed), failed->why.c_str(), number(plan.seed), number(plan.events));
+  std::printf("seed %llu FAILED: %s\nreplay: tiermem-sim --seed %llu --events %llu%s --verbose\n",
+              number(plan.seed), failed->why.c_str(), number(plan.seed), number(plan.events),
+              plan.memories ? " --memories" : "");
   std::fflush(stdout);
   if (verbose) {
     return false;
@@ -152,8 +155,8 @@ bool passes(const Plan& plan, bool verbose, Totals& totals) {
   for (const std::string& line : failed->history) {
     std::printf("  %s\n", line.c_str());
   }
-  std::printf("replay: tiermem-sim --seed %llu --events %llu%s --verbose\n", number(smaller.seed),
-              number(smaller.events), without.c_str());
+  std::printf("replay: tiermem-sim --seed %llu --events %llu%s%s --verbose\n", number(smaller.seed),
+              number(smaller.events), plan.memories ? " --memories" : "", without.c_str());
   return false;
 }
 
@@ -169,7 +172,7 @@ std::vector<std::string> names_in(const std::string& list) {
 
 struct Options {
   std::uint64_t seeds = 1000, first = 1, events = 400;
-  bool one = false, verbose = false, coverage = false, contention = false;
+  bool one = false, verbose = false, coverage = false, contention = false, memories = false;
   std::vector<std::string> without;
 };
 
@@ -178,12 +181,13 @@ bool run_all(const Options& options) {
   const Coverage coverage;
   Totals totals;
   for (const Regression& known : kRegressions) {
-    if (!options.one && !passes({known.seed, known.events, {"confirm"}}, false, totals)) {
+    if (!options.one && !passes({known.seed, known.events, {"confirm"}, false}, false, totals)) {
       return false;
     }
   }
   for (std::uint64_t seed = options.first; seed < options.first + options.seeds; ++seed) {
-    if (!passes({seed, options.events, options.without}, options.verbose, totals)) {
+    if (!passes({seed, options.events, options.without, options.memories}, options.verbose,
+                totals)) {
       return false;
     }
   }
@@ -198,18 +202,23 @@ bool run_all(const Options& options) {
               static_cast<double>(totals.calm_ns) / 1e6,
               static_cast<unsigned long long>(totals.most_fruitless));
   std::printf("digest %016llx\n", static_cast<unsigned long long>(totals.digest.value()));
-  return !options.coverage || coverage.print();
+  return !options.coverage || coverage.print(options.memories);
 }
 
 // The longest wait relative to the median.
 constexpr double kMostUnfair = 3;
+// Bytes that are relocated for each requested byte: a requested extent comes at most once, and then
+// one victim sinks for it. The rest is for those that climb.
+constexpr double kMostRelocated = 1.5;
 
-bool contend_all(const Options& options) {
-  double worst = 0;
+bool contend_all(const Options& options, bool two_memories) {
+  double worst = 0, relocated = 0;
   std::uint64_t waiters = 0, worst_seed = 0;
   for (std::uint64_t seed = options.first; seed < options.first + options.seeds; ++seed) {
     try {
-      const Waits waits = contend(seed);
+      const Waits waits = contend(seed, two_memories);
+      relocated = std::max(
+          relocated, static_cast<double>(waits.relocated) / static_cast<double>(waits.requested));
       waiters += waits.waiters;
       if (waits.ratio() > worst) {
         worst = waits.ratio();
@@ -222,12 +231,17 @@ bool contend_all(const Options& options) {
     }
   }
   std::printf(
-      "%llu waiters of %llu seeds: the oldest waited %.2f times as long as the median at "
+      "%s: %llu waiters of %llu seeds: the oldest waited %.2f times as long as the median at "
       "most (seed %llu)%s\n",
-      static_cast<unsigned long long>(waiters), static_cast<unsigned long long>(options.seeds),
-      worst, static_cast<unsigned long long>(worst_seed),
+      two_memories ? "two memories" : "one memory", static_cast<unsigned long long>(waiters),
+      static_cast<unsigned long long>(options.seeds), worst,
+      static_cast<unsigned long long>(worst_seed),
       worst > kMostUnfair ? ": FAILED, 3 are allowed" : "");
-  return worst <= kMostUnfair;
+  if (two_memories) {
+    std::printf("%.2f bytes were relocated for each requested byte at most%s\n", relocated,
+                relocated > kMostRelocated ? ": FAILED, 1.5 are allowed" : "");
+  }
+  return worst <= kMostUnfair && relocated <= kMostRelocated;
 }
 
 }  // namespace
@@ -257,6 +271,8 @@ int main(int argc, char** argv) {
       options.events = number();
     } else if (arg == "--without") {
       options.without = tiermem::sim::names_in(value());
+    } else if (arg == "--memories") {
+      options.memories = true;
     } else if (arg == "--coverage") {
       options.coverage = true;
     } else if (arg == "--contention") {
@@ -264,13 +280,15 @@ int main(int argc, char** argv) {
     } else if (arg == "--verbose") {
       options.verbose = true;
     } else {
-      std::fprintf(stderr,
-                   "usage: tiermem-sim [--seeds N] [--first S] [--seed S] [--events N] "
-                   "[--without NAME,...] [--coverage] [--contention] [--verbose]\n");
+      std::fprintf(
+          stderr,
+          "usage: tiermem-sim [--seeds N] [--first S] [--seed S] [--events N] [--memories] "
+          "[--without NAME,...] [--coverage] [--contention] [--verbose]\n");
       return 2;
     }
   }
-  const bool passed =
-      options.contention ? tiermem::sim::contend_all(options) : tiermem::sim::run_all(options);
+  const bool passed = options.contention ? tiermem::sim::contend_all(options, false) &&
+                                               tiermem::sim::contend_all(options, true)
+                                         : tiermem::sim::run_all(options);
   return passed ? 0 : 1;
 }

@@ -6,9 +6,10 @@
 
 namespace tiermem::sim {
 
-Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::string>& without)
+Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::string>& without,
+                       bool memories)
     : world_(seed),
-      swarm_(world_, seed),
+      swarm_(world_, seed, memories),
       verbose_(verbose),
       dice_(world_, swarm_.faults),
       host_((swarm_.host_frames + (swarm_.device_frames != 0 ? 2 : 0)) * swarm_.extent_bytes,
@@ -44,6 +45,7 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
     mover_.test_begin_near_wrap(swarm_.left);
     residency_.buffers.test_leave_lives(swarm_.left);
   }
+  memory_dice_.seed(seed);
   known_dice_.seed(seed + 0x9E3779B97F4A7C15u);
   residency_.wake = [](void* self) { static_cast<Simulation*>(self)->told_ = true; };
   residency_.wake_argument = this;
@@ -67,6 +69,10 @@ void Simulation::run(std::uint64_t events) {
 
 std::vector<AddressSpace*> Simulation::spaces() {
   std::vector<AddressSpace*> all = {&host_};
+  for (const std::uint64_t frames : swarm_.further_frames) {
+    host_.add_memory(frames * swarm_.extent_bytes,
+                     {Kind::numa, static_cast<std::uint16_t>(host_.memories().size())});
+  }
   for (unsigned i = 0; i < swarm_.devices; ++i) {
     all.push_back(&devices_[i]);
   }
@@ -375,6 +381,13 @@ void Simulation::drain() {
   host_.finish_trim();
   check(host_.usage().in_use == staging,
         fmt::format("{} bytes of frames leaked", host_.usage().in_use - staging));
+  for (unsigned number = 1; number < host_.memories().size(); ++number) {
+    FakeMemory& further = host_.memory(number);
+    (void)further.begin_trim(~std::uint64_t{0});
+    further.finish_trim();
+    check(further.usage().in_use == 0,
+          fmt::format("{} bytes of frames of memory {} leaked", further.usage().in_use, number));
+  }
   for (const FakeMemory& device : devices_) {
     check(device.usage().in_use == 0, "frames of a device leaked");
     check(device.windows() == 0, "a device's window leaked");

@@ -32,8 +32,10 @@ struct Failure : std::runtime_error {
 
 class Simulation {
  public:
-  /// `without`: kinds of calls and faults to exclude (Swarm::leave_out).
-  Simulation(std::uint64_t seed, bool verbose, const std::vector<std::string>& without = {});
+  /// `without`: kinds of calls and faults to exclude (Swarm::leave_out). `memories`: the host may
+  /// have several.
+  Simulation(std::uint64_t seed, bool verbose, const std::vector<std::string>& without = {},
+             bool memories = false);
 
   void run(std::uint64_t events);
   const std::deque<std::string>& history() const { return history_; }
@@ -268,7 +270,8 @@ class Simulation {
   std::deque<Pending> pending_;
   std::vector<std::unique_ptr<Reading>> readings_;
   std::vector<Known> known_;
-  std::mt19937_64 known_dice_;  // Separate, so that it does not change the draws of other calls.
+  std::mt19937_64 memory_dice_;  // Likewise: chooses a memory of the host.
+  std::mt19937_64 known_dice_;   // Separate, so that it does not change the draws of other calls.
   std::size_t next_serial_ = 0;
   std::uint64_t ordinal_ = 0;                  // The last tick.
   std::size_t lost_buffer_ = ~std::size_t{0};  // A buffer with lost or dropped bytes.

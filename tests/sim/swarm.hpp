@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <random>
 #include <string_view>
+#include <vector>
 
 #include "tests/sim/fake_devices.hpp"
 
@@ -12,7 +14,9 @@ namespace tiermem::sim {
 
 /// Each seed draws its own machine, its own mix of calls and its own faults.
 struct Swarm {
-  Swarm(World& world, std::uint64_t seed)
+  /// `memories`: the host may have several. They are drawn apart, so that all else in the world of
+  /// a seed stays the same.
+  Swarm(World& world, std::uint64_t seed, bool memories)
       : large(seed % 500 == 0),
         sparse(!large && seed % 6 == 4),
         host_frames(large ? 2000 + world.below(14'000) : 4 + world.below(28)),
@@ -88,6 +92,12 @@ struct Swarm {
     }
     troubles = world.one_in(2) ? 0 : 1 + world.below(30);
     inspects = world.below(30);
+    if (memories) {
+      std::mt19937_64 dice(seed + 0xC2B2AE3D27D4EB4Fu);
+      for (std::uint64_t n = dice() % 4; n > 0; --n) {
+        further_frames.push_back(1 + dice() % (dice() % 2 == 0 ? 6 : host_frames + 2));
+      }
+    }
   }
 
   /// Excludes one kind of call or fault. Returns false if the name is unknown.
@@ -127,8 +137,9 @@ struct Swarm {
   bool large;   ///< Some 100,000 extents; invariants are checked after every 256 events.
   bool sparse;  // Extents of eight pages; few pages are written.
   std::uint64_t host_frames;
-  bool mapped, parts;           // Parts: extents of several pages, and many touches.
-  std::uint64_t device_frames;  // Per device.
+  std::vector<std::uint64_t> further_frames;  // Frames of each memory of the host after the first.
+  bool mapped, parts;                         // Parts: extents of several pages, and many touches.
+  std::uint64_t device_frames;                // Per device.
   unsigned devices;
   std::uint64_t extent_bytes;
   unsigned disks;

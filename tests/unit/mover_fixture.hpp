@@ -35,6 +35,7 @@ struct Machine {
   std::uint64_t a_day = 0;  ///< Extents that may be written in a day; 0: no limit.
   /// Bytes without checksums move between disks and GPUs without passing the host.
   bool direct = false;
+  std::vector<std::uint64_t> slower;  ///< Frames of the host's further memories, by rank.
 };
 
 /// One request, with the memory that its caller owns.
@@ -161,6 +162,12 @@ class SteppedMover {
   }
   bool resident(Handle handle, std::uint32_t i = 0, unsigned space = kHost) {
     return bits(handle, i, space).readable();
+  }
+  /// The rank of the host's memory that has the extent's frame.
+  unsigned rank(Handle handle, std::uint32_t i = 0) {
+    const FrameId frame = residency.extents.frame(kHost, ref(handle, i));
+    EXPECT_TRUE(frame.valid());
+    return frame.valid() ? frame.memory() : ~0u;
   }
   std::byte* window(Handle handle) { return record(handle).windows[kHost].load(); }
 
@@ -326,6 +333,10 @@ class SteppedMover {
  private:
   std::vector<AddressSpace*> spaces(const Machine& machine) {
     std::vector<AddressSpace*> all = {&host};
+    for (const std::uint64_t frames : machine.slower) {
+      host.add_memory(frames * kExtent,
+                      {Kind::numa, static_cast<std::uint16_t>(host.memories().size())});
+    }
     for (unsigned i = 0; i < machine.devices; ++i) {
       all.push_back(&gpu[i]);
     }

@@ -39,10 +39,10 @@ TEST(Placement, no_slot_tier_takes_the_only_copy_then_it_stays_unless_it_is_drop
 }
 
 TEST(Placement, device_has_the_only_copy_then_the_host_comes_before_a_slot) {
-  const To host_first{Destination::host, Destination::slot};
+  const To host_first{Destination::memory, Destination::slot};
   EXPECT_EQ(destinations({.dirty = true, .on_device = true, .writable = true}), host_first);
-  EXPECT_EQ(destinations({.dirty = true, .on_device = true}), To{Destination::host});
-  const To or_dropped{Destination::host, Destination::dropped};
+  EXPECT_EQ(destinations({.dirty = true, .on_device = true}), To{Destination::memory});
+  const To or_dropped{Destination::memory, Destination::dropped};
   EXPECT_EQ(destinations({.dirty = true, .droppable = true, .on_device = true}), or_dropped);
 }
 
@@ -53,14 +53,14 @@ TEST(Placement, request_asks_for_a_write_then_the_host_is_no_destination) {
 
 TEST(Placement, slot_is_cheaper_than_the_host_then_it_comes_first) {
   const Victim victim{.dirty = true, .on_device = true, .writable = true};
-  const Placement::Costs costs{.host = {.ns = 20, .rank = 1}, .slot = {.ns = 10, .rank = 2}};
-  const To slot_first{Destination::slot, Destination::host};
+  const Placement::Costs costs{.memory = {.ns = 20, .rank = 1}, .slot = {.ns = 10, .rank = 2}};
+  const To slot_first{Destination::slot, Destination::memory};
   EXPECT_EQ(destinations(victim, costs), slot_first);
 }
 
 TEST(Placement, droppable_bytes_have_another_destination_then_dropping_is_the_last) {
-  const Placement::Costs costs{.host = {.ns = 20, .rank = 1}, .slot = {.ns = 10, .rank = 2}};
-  const To dropped_last{Destination::host, Destination::dropped};
+  const Placement::Costs costs{.memory = {.ns = 20, .rank = 1}, .slot = {.ns = 10, .rank = 2}};
+  const To dropped_last{Destination::memory, Destination::dropped};
   EXPECT_EQ(destinations({.dirty = true, .droppable = true, .on_device = true}, costs),
             dropped_last);
 }
@@ -68,7 +68,7 @@ TEST(Placement, droppable_bytes_have_another_destination_then_dropping_is_the_la
 Victim any_victim() {
   Victim victim;
   for (bool* fact : {&victim.dirty, &victim.elsewhere, &victim.droppable, &victim.on_device,
-                     &victim.way_out, &victim.writable, &victim.host_room, &victim.asked}) {
+                     &victim.way_out, &victim.writable, &victim.has_room, &victim.asked}) {
     *fact = *rc::gen::arbitrary<bool>();
   }
   return victim;
@@ -79,7 +79,7 @@ RC_GTEST_PROP(Placement, only_copy_is_dropped_only_if_the_program_can_make_it_ag
   for (const Destination to : destinations(victim)) {
     RC_ASSERT(to != Destination::dropped || (victim.droppable && !victim.writable));
     RC_ASSERT(to != Destination::released || !victim.only_copy());
-    RC_ASSERT(to != Destination::host || victim.on_device);
+    RC_ASSERT(to != Destination::memory || victim.on_device);
   }
 }
 
@@ -87,7 +87,7 @@ RC_GTEST_PROP(Placement, only_copy_is_dropped_only_if_the_program_can_make_it_ag
 RC_GTEST_PROP(Placement, extent_can_leave_and_its_way_is_open_then_it_has_a_destination, ()) {
   Victim victim = any_victim();
   victim.asked = false;
-  victim.host_room = victim.host_room && victim.on_device;
+  victim.has_room = victim.has_room && victim.on_device;
   RC_PRE(victim.way_out && Placement::can_leave(victim));
   RC_ASSERT(!destinations(victim).empty());
 }
@@ -101,6 +101,56 @@ TEST(Cost, is_latency_and_bytes_by_rate_and_wear) {
 TEST(Cost, times_are_equal_then_the_lower_rank_is_cheaper) {
   EXPECT_LT((Cost{.ns = 5, .rank = 1}), (Cost{.ns = 5, .rank = 2}));
   EXPECT_LT((Cost{.ns = 4, .rank = 2}), (Cost{.ns = 5, .rank = 1}));
+}
+
+using Pressure = Placement::Pressure;
+
+unsigned memory(std::uint64_t bytes, const std::vector<Pressure>& memories) {
+  return Placement::memory(bytes, memories);
+}
+
+TEST(Placement, several_memories_have_room_then_the_lowest_rank_receives) {
+  EXPECT_EQ(memory(4, {{.budget = 8}, {.budget = 8}}), 0u);
+  EXPECT_EQ(memory(4, {{.budget = 8, .in_use = 5}, {.budget = 8}, {.budget = 8}}), 1u);
+}
+
+TEST(Placement, no_memory_has_room_then_room_is_made_in_the_lowest_rank) {
+  const std::vector<Pressure> full{{.budget = 8, .in_use = 8}, {.budget = 8, .in_use = 8}};
+  EXPECT_EQ(memory(4, full), 0u);
+}
+
+TEST(Placement, everything_in_one_memory_is_pinned_then_the_other_one_is_taken) {
+  const Pressure pinned{.budget = 8, .in_use = 8, .stuck = true};
+  EXPECT_EQ(memory(4, {pinned, {.budget = 8, .in_use = 8}}), 1u);
+  EXPECT_EQ(memory(4, {pinned, {.budget = 8}}), 1u);
+  EXPECT_EQ(memory(4, {pinned, pinned}), 0u);
+}
+
+TEST(Placement, extent_is_larger_than_a_memory_then_that_memory_is_skipped) {
+  EXPECT_EQ(memory(16, {{.budget = 8}, {.budget = 32, .in_use = 32}}), 1u);
+  EXPECT_EQ(memory(64, {{.budget = 8}, {.budget = 32}}), Placement::kNone);
+}
+
+TEST(Placement, memory_is_closed_then_it_receives_nothing) {
+  EXPECT_EQ(memory(4, {{.budget = 8, .closed = true}, {.budget = 8}}), 1u);
+  EXPECT_EQ(memory(4, {{.budget = 8, .closed = true}}), Placement::kNone);
+}
+
+TEST(Placement, victim_can_relocate_then_the_next_memory_comes_first) {
+  const To memory_first{Destination::memory, Destination::slot};
+  EXPECT_EQ(destinations({.dirty = true, .relocates = true, .writable = true}), memory_first);
+  const To or_released{Destination::memory, Destination::released};
+  EXPECT_EQ(destinations({.relocates = true}), or_released) << "a slot has the bytes, too";
+  EXPECT_EQ(destinations({.relocates = true, .spent = true}), To{Destination::released});
+  EXPECT_EQ(destinations({.elsewhere = true, .relocates = true}), To{Destination::released});
+  EXPECT_EQ(destinations({.dirty = true, .relocates = true, .writable = true, .asked = true}),
+            To{Destination::slot});
+}
+
+TEST(Placement, victim_can_relocate_then_it_needs_room_in_a_memory_or_a_slot) {
+  EXPECT_FALSE(Placement::can_leave({.dirty = true, .relocates = true}));
+  EXPECT_TRUE(Placement::can_leave({.dirty = true, .relocates = true, .has_room = true}));
+  EXPECT_TRUE(Placement::can_leave({.dirty = true, .relocates = true, .writable = true}));
 }
 
 }  // namespace

@@ -27,10 +27,8 @@ struct TransferEngineTest : ::testing::Test {
         journal(directory, memories, &block, nullptr, 16),
         stock(residency),
         engine(residency, memories, journal, stock, &block, nullptr, workers, options) {
-    MemoryLedger& memory = memories.emplace_back();
-    memory.tier = &host;
-    memory.recency.set_most(residency.extents.capacity());
-    EXPECT_TRUE(memory.recency.reserve(256).ok());
+    memories.add(host, residency.extents.capacity());
+    EXPECT_TRUE(memories.first(kHost).recency.reserve(256).ok());
     engine.begin_step(1);
   }
   ExtentRef new_extent() {
@@ -48,7 +46,7 @@ struct TransferEngineTest : ::testing::Test {
   Extent& extent(ExtentRef ref) { return residency.extents.at(ref); }
   ExtentBits bits(ExtentRef ref) { return residency.extents.word(kHost, ref).load(); }
   void promote(ExtentRef ref) {
-    const FrameId frame = memories[kHost].take_frame(directory.frame_request(ref, kHost));
+    const FrameId frame = memories.first(kHost).take_frame(directory.frame_request(ref, kHost));
     ASSERT_TRUE(frame.valid());
     engine.start_promote(ref, kHost, frame, Priority::demand, nullptr);
   }
@@ -88,7 +86,7 @@ struct TransferEngineTest : ::testing::Test {
   Directory directory;
   Journal journal;
   MoverOptions options;
-  Deque<MemoryLedger> memories;
+  Memories memories;
   Stock stock;
   TransferEngine engine;
 };
@@ -129,14 +127,14 @@ TEST_F(TransferEngineTest, a_dirty_extent_is_written_before_its_frame_goes) {
   const ExtentRef ref = dirty_extent();
   const std::uint64_t used = host.usage().in_use;
   EXPECT_TRUE(engine.start_evict(ref, kHost, Priority::room));
-  EXPECT_EQ(memories[kHost].freeing, kExtent);
+  EXPECT_EQ(memories.first(kHost).freeing, kExtent);
   EXPECT_EQ(engine.freeing()[kHost], kExtent);
   end_all();
   EXPECT_EQ(bits(ref).phase(), Phase::none);
   EXPECT_TRUE(extent(ref).copy().owned());
   EXPECT_FALSE(extent(ref).copy().partial());
   EXPECT_LT(host.usage().in_use, used);
-  EXPECT_EQ(memories[kHost].freeing, 0u);
+  EXPECT_EQ(memories.first(kHost).freeing, 0u);
   promote(ref);
   end_all();
   EXPECT_EQ(residency.extents.address(ref).load()[kExtent - 1], std::byte{7});
@@ -193,7 +191,7 @@ TEST_F(TransferEngineTest, bytes_that_cannot_be_read_stay_in_their_slot) {
 TEST_F(TransferEngineTest, a_discard_is_staged_until_its_request_publishes_it) {
   const ExtentRef ref = new_extent();
   Request request;
-  const FrameId frame = memories[kHost].take_frame(directory.frame_request(ref, kHost));
+  const FrameId frame = memories.first(kHost).take_frame(directory.frame_request(ref, kHost));
   engine.start_promote(ref, kHost, frame, Priority::demand, &request);
   for (int i = 0; i < 10 && engine.transfer_of(ref)->stage != Stage::parked; ++i) {
     while (!workers.jobs.empty()) {
@@ -215,7 +213,7 @@ TEST_F(TransferEngineTest, a_spare_buffer_that_does_not_fit_is_given_up_with_its
   ASSERT_TRUE(stock.begin_order(kExtent, false));
   const ExtentRef ref = *stock.create(kExtent);
   stock.begin(ref);
-  const FrameId frame = memories[kHost].take_frame(directory.frame_request(ref, kHost));
+  const FrameId frame = memories.first(kHost).take_frame(directory.frame_request(ref, kHost));
   engine.start_promote(ref, kHost, frame, Priority::background, nullptr);
   stock.order_begun(kExtent);
   end_all();
@@ -228,7 +226,7 @@ TEST_F(TransferEngineTest, a_discard_with_a_request_that_ends_is_undone) {
   const ExtentRef ref = new_extent();
   const std::uint64_t used = host.usage().in_use;
   Request request;
-  const FrameId frame = memories[kHost].take_frame(directory.frame_request(ref, kHost));
+  const FrameId frame = memories.first(kHost).take_frame(directory.frame_request(ref, kHost));
   engine.start_promote(ref, kHost, frame, Priority::demand, &request);
   engine.unpark(request, ref);
   end_all();

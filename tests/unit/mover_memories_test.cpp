@@ -1,0 +1,206 @@
+// Several memories in the host's space: where extents come to, how victims sink to memories of
+// higher rank, and how extents that are used climb.
+#include "tests/unit/mover_fixture.hpp"
+
+namespace tiermem {
+namespace {
+
+using Step = SteppedMover;
+constexpr Place kSecond{Kind::numa, 1};
+
+TEST(MoverMemories, first_memory_is_full_then_extents_come_to_the_next_one) {
+  Step m({.frames = 2, .slower = {2}});
+  std::vector<Handle> all;
+  for (unsigned char i = 1; i <= 4; ++i) {
+    all.push_back(m.buffer());
+    m.write(all.back(), i);
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(m.rank(all[i]), i < 2 ? 0u : 1u);
+    EXPECT_EQ(m.value(all[i]), static_cast<int>(i + 1));
+  }
+  const Stats stats = m.stats();
+  ASSERT_NE(stats.tier(kSecond), nullptr);
+  EXPECT_EQ(stats.tier(kSecond)->used, 2 * Step::kExtent);
+  EXPECT_EQ(stats.dram_used, 4 * Step::kExtent);
+}
+
+TEST(MoverMemories, everything_in_the_first_memory_is_pinned_then_room_is_made_in_the_next_one) {
+  Step m({.frames = 1, .slower = {1}});
+  const Handle pinned = m.buffer(), other = m.buffer(), third = m.buffer();
+  m.write(pinned, 1);
+  Call& view = m.acquire(pinned, kRead);
+  m.write(other, 2);
+  ASSERT_EQ(m.rank(other), 1u);
+  EXPECT_EQ(m.value(third), 0);
+  EXPECT_EQ(m.rank(third), 1u);
+  EXPECT_FALSE(m.resident(other));
+  m.release(view);
+  EXPECT_EQ(m.value(other), 2);
+}
+
+TEST(MoverMemories,
+     extent_is_needed_in_the_first_memory_then_its_victim_sinks_and_keeps_its_bytes) {
+  Step m({.frames = 2, .slower = {2}});
+  const Handle two = m.buffer(2);  // In a window.
+  m.write(two, 7);
+  std::byte* const window = m.window(two);
+  const Handle one = m.buffer(), another = m.buffer(), last = m.buffer();
+  m.write(one, 1);
+  m.write(another, 2);
+  (void)m.free(one);
+  m.end_all();
+  m.write(last, 3);
+  // All four frames are in use. A smaller budget of the first memory lets one of its extents sink.
+  (void)m.free(another);
+  m.end_all();
+  Call& smaller = m.set_budget(Step::kExtent);
+  m.end_all();
+  EXPECT_EQ(smaller.code(), Code::ok) << smaller.request.status.message();
+  EXPECT_EQ(m.rank(two, 0) + m.rank(two, 1), 1u);
+  EXPECT_EQ(m.window(two), window);
+  EXPECT_EQ(m.value(two), 7);
+  EXPECT_EQ(m.host.relocated(), Step::kExtent);
+}
+
+TEST(MoverMemories, budgets_of_both_memories_are_lowered_then_extents_go_on_to_slots) {
+  Step m({.frames = 3, .slower = {3}});
+  std::vector<Handle> all;
+  for (unsigned char i = 1; i <= 6; ++i) {
+    all.push_back(m.buffer());
+    m.write(all.back(), i);
+  }
+  Call& first = m.set_budget(Step::kExtent);
+  m.end_all();
+  Call& second = m.set_budget(Step::kExtent, kSecond);
+  m.end_all();
+  EXPECT_EQ(first.code(), Code::ok) << first.request.status.message();
+  EXPECT_EQ(second.code(), Code::ok) << second.request.status.message();
+  for (unsigned char i = 1; i <= 6; ++i) {
+    EXPECT_EQ(m.value(all[i - 1]), i);
+  }
+}
+
+TEST(MoverMemories, no_slot_tier_then_victims_sink_and_the_last_rank_refuses) {
+  Step m({.frames = 2, .disks = 0, .slower = {1}});
+  const Handle a = m.buffer(), b = m.buffer(), c = m.buffer(), d = m.buffer();
+  m.write(a, 1);
+  m.write(b, 2);
+  m.write(c, 3);
+  EXPECT_EQ(m.rank(c), 1u);
+  Call& refused = m.acquire(d, kWrite);
+  m.end_all();
+  EXPECT_EQ(refused.code(), Code::no_capacity) << refused.request.status.message();
+  (void)m.free(c);
+  m.end_all();
+  Call& smaller = m.set_budget(Step::kExtent);
+  m.end_all();
+  EXPECT_EQ(smaller.code(), Code::ok) << smaller.request.status.message();
+  EXPECT_EQ(m.rank(a) + m.rank(b), 1u);
+  EXPECT_EQ(m.value(a), 1);
+  EXPECT_EQ(m.value(b), 2);
+}
+
+TEST(MoverMemories,
+     other_memory_has_no_pages_then_the_extent_stays_and_the_next_victim_is_written) {
+  Step m({.frames = 2, .slower = {2}});
+  const Handle a = m.buffer(), b = m.buffer();
+  m.write(a, 1);
+  m.write(b, 2);
+  m.dice.fail("relocate_populate", 1);
+  Call& smaller = m.set_budget(Step::kExtent);
+  m.end_all();
+  EXPECT_EQ(smaller.code(), Code::ok) << smaller.request.status.message();
+  EXPECT_EQ(m.host.relocated(), 0u);
+  EXPECT_EQ(m.value(a), 1);
+  EXPECT_EQ(m.value(b), 2);
+}
+
+TEST(MoverMemories, relocation_is_under_way_then_a_touch_waits_and_finds_its_bytes) {
+  Step m({.frames = 2, .slower = {2}});
+  const Handle a = m.mapped(), b = m.buffer();
+  m.write(b, 1);
+  Call& first = m.touch(a, 0, true);
+  m.end_all();
+  ASSERT_EQ(first.code(), Code::ok);
+  std::memset(m.window(a), 9, Step::kExtent);
+  m.host.written(m.window(a));
+  Call& view = m.acquire(b, kRead);
+  Call& smaller = m.set_budget(Step::kExtent);  // Only the mapped extent can sink.
+  ASSERT_EQ(m.bits(a).phase(), Phase::outgoing);
+  Call& touch = m.touch(a, 1);
+  EXPECT_FALSE(touch.done());
+  m.end_all();
+  EXPECT_EQ(touch.code(), Code::ok) << touch.request.status.message();
+  EXPECT_EQ(smaller.code(), Code::ok) << smaller.request.status.message();
+  EXPECT_EQ(m.rank(a), 1u);
+  EXPECT_EQ(m.window(a)[0], std::byte{9});
+  m.release(view);
+}
+
+TEST(MoverMemories, frame_cannot_appear_in_its_window_then_it_is_at_home_until_a_view_needs_it) {
+  Step m({.frames = 2, .slower = {2}});
+  const Handle two = m.buffer(2);
+  m.write(two, 5);
+  m.dice.fail("relocate_map", 1);
+  Call& smaller = m.set_budget(Step::kExtent);
+  m.end_all();
+  EXPECT_EQ(smaller.code(), Code::ok) << smaller.request.status.message();
+  EXPECT_EQ(m.bits(two, 0).at_home() + m.bits(two, 1).at_home(), 1);
+  EXPECT_EQ(m.value(two), 5);
+  EXPECT_FALSE(m.bits(two, 0).at_home() || m.bits(two, 1).at_home());
+}
+
+TEST(MoverMemories, extent_of_a_slower_memory_is_used_again_and_again_then_it_climbs) {
+  Step m({.frames = 2, .slower = {2}});
+  const Handle a = m.buffer(), b = m.buffer(), hot = m.buffer();
+  m.write(a, 1);
+  m.write(b, 2);
+  m.write(hot, 3);
+  ASSERT_EQ(m.rank(hot), 1u);
+  (void)m.free(a);
+  m.end_all();
+  for (int i = 0; i < 6 && m.rank(hot) == 1; ++i) {
+    EXPECT_EQ(m.value(hot), 3);
+    m.now += 2 * Climb::kRoundNs;
+    (void)m.ask(RequestKind::clean, {Step::access(b, kRead)});
+    m.end_all();
+  }
+  EXPECT_EQ(m.rank(hot), 0u);
+  EXPECT_EQ(m.value(hot), 3);
+}
+
+TEST(MoverMemories, mapped_extent_climbs_only_by_a_hint) {
+  Step m({.frames = 1, .slower = {2}});
+  const Handle a = m.buffer(), mapped = m.mapped();
+  m.write(a, 1);
+  (void)m.touch(mapped, 0, true);
+  m.end_all();
+  ASSERT_EQ(m.rank(mapped), 1u);
+  (void)m.free(a);
+  m.end_all();
+  for (int i = 0; i < 4; ++i) {
+    m.now += 2 * Climb::kRoundNs;
+    (void)m.touch(mapped, 0);
+    m.end_all();
+  }
+  EXPECT_EQ(m.rank(mapped), 1u) << "its uses are not seen";
+  (void)m.ask(RequestKind::prefetch, {Step::access(mapped, kRead)});
+  m.end_all();
+  EXPECT_EQ(m.rank(mapped), 0u);
+}
+
+TEST(MoverMemories, device_s_victim_goes_to_any_memory_of_the_host) {
+  Step m({.frames = 1, .devices = 1, .on_device = 1, .slower = {2}});
+  const Handle pinned = m.buffer(), on_device = m.buffer(), next = m.buffer();
+  m.write(pinned, 1);
+  Call& view = m.acquire(pinned, kRead);
+  m.write_on_device(on_device, 2);
+  m.write_on_device(next, 3);
+  EXPECT_EQ(m.rank(on_device), 1u);
+  EXPECT_EQ(m.value(on_device), 2);
+  m.release(view);
+}
+
+}  // namespace
+}  // namespace tiermem
