@@ -5,24 +5,54 @@
 using namespace tiermem;
 using namespace tiermem::c_abi;
 
-extern "C" tm_status tm_malloc(tm_context* context, tm_place place, uint64_t bytes, void** out) {
-  if (tm_status bad = check_not_null("malloc", context, "context")) {
+namespace {
+
+/// Checks what all functions that allocate have in common, and stores the object in `out`.
+template <typename Allocate>
+tm_status allocate(const char* call, tm_context* context, tm_place place, void** out,
+                   Allocate&& object) {
+  if (tm_status bad = check_not_null(call, context, "context")) {
     return bad;
   }
-  if (tm_status bad = check_not_null("malloc", out, "out")) {
+  if (tm_status bad = check_not_null(call, out, "out")) {
     return bad;
   }
-  if (tm_status bad = check_place("malloc", "place", place)) {
+  if (tm_status bad = check_place(call, "place", place)) {
     return bad;
   }
   return guarded([&]() -> Status {
-    Result<void*> block = context->context->malloc_at(c_abi::place(place), bytes);
+    Result<void*> block = object(*context->context, c_abi::place(place));
     if (!block.ok()) {
       return std::move(block).status();
     }
     *out = *block;
     return {};
   });
+}
+
+}  // namespace
+
+extern "C" tm_status tm_malloc(tm_context* context, tm_place place, uint64_t bytes, void** out) {
+  return allocate("malloc", context, place, out,
+                  [&](Context& c, Place at) { return c.malloc_at(at, bytes); });
+}
+
+extern "C" tm_status tm_malloc_aligned(tm_context* context, tm_place place, uint64_t bytes,
+                                       uint64_t alignment, void** out) {
+  return allocate("malloc", context, place, out,
+                  [&](Context& c, Place at) { return c.malloc_at(at, bytes, alignment); });
+}
+
+extern "C" tm_status tm_calloc(tm_context* context, tm_place place, uint64_t count, uint64_t bytes,
+                               void** out) {
+  return allocate("calloc", context, place, out,
+                  [&](Context& c, Place at) { return c.calloc_at(at, count, bytes); });
+}
+
+extern "C" tm_status tm_realloc(tm_context* context, tm_place place, void* pointer, uint64_t bytes,
+                                void** out) {
+  return allocate("realloc", context, place, out,
+                  [&](Context& c, Place at) { return c.realloc_at(at, pointer, bytes); });
 }
 
 extern "C" tm_status tm_free_ptr(tm_context* context, void* pointer) {

@@ -515,8 +515,48 @@ TIERMEM_API tm_status tm_write(tm_context* context, tm_buffer buffer, uint64_t o
 TIERMEM_API tm_status tm_malloc(tm_context* context, tm_place place, uint64_t bytes, void** out);
 
 /**
- * Frees an object from tm_malloc() of the same context. Any thread may free it; NULL is accepted. A
- * GPU must have finished with an object in its memory: see tm_free_ptr_after().
+ * tm_malloc() with an alignment.
+ *
+ * - `alignment`: the address is a multiple of it. A power of two up to 64 MiB, and at most the DRAM
+ *   budget, because a large object moves in pieces of at least its alignment.
+ * - Ownership: as for tm_malloc().
+ * - Errors: those of tm_malloc(). #TM_INVALID_ARGUMENT: the alignment is another number.
+ *   #TM_NO_CAPACITY: the alignment is above the DRAM budget.
+ */
+TIERMEM_API tm_status tm_malloc_aligned(tm_context* context, tm_place place, uint64_t bytes,
+                                        uint64_t alignment, void** out);
+
+/**
+ * Allocates an object of `count` times `bytes` bytes, which are zeros. A large object of
+ * {#TM_ANY, 0} uses no memory until it is written.
+ *
+ * - Ownership: as for tm_malloc().
+ * - Errors: those of tm_malloc(). #TM_INVALID_ARGUMENT: the product is above 2^47.
+ *   #TM_UNSUPPORTED: the place is a GPU.
+ */
+TIERMEM_API tm_status tm_calloc(tm_context* context, tm_place place, uint64_t count, uint64_t bytes,
+                                void** out);
+
+/**
+ * Changes the size of an object to at least `bytes` bytes. The bytes up to the smaller of both
+ * sizes are the same; those beyond are unspecified. If the object has room, it stays where it is,
+ * whatever `place` is. Otherwise the bytes are copied to a new object in `place`, at a multiple of
+ * 16, and `pointer` is freed.
+ *
+ * - `pointer`: an object of this context. With NULL the call is tm_malloc().
+ * - `bytes`: with 0 the result is an object that can be freed.
+ * - `out`: receives the object, which may be `pointer`. It may point to the variable that holds
+ *   `pointer`.
+ * - Ownership: as for tm_malloc(). After #TM_OK, `pointer` is valid only if it is the result.
+ * - Errors: `pointer` is unchanged and still valid. Those of tm_malloc() and of tm_free_ptr().
+ *   #TM_UNSUPPORTED: the place or the object is on a GPU.
+ */
+TIERMEM_API tm_status tm_realloc(tm_context* context, tm_place place, void* pointer, uint64_t bytes,
+                                 void** out);
+
+/**
+ * Frees an object from tm_malloc() or its relatives, of the same context. Any thread may free it;
+ * NULL is accepted. A GPU must have finished with an object in its memory: see tm_free_ptr_after().
  *
  * - Errors: #TM_INVALID_ARGUMENT names the address: it is not an object, or was freed before. If
  *   the address has since been allocated again, the call frees the new object.

@@ -303,13 +303,30 @@ class TIERMEM_API Context {
   /// second for DRAM and up to 10 seconds for a GPU, plus 1 second for each 128 MiB of the object.
   /// A child of fork() can use the pointers only with fork=follow, which supports {any, 0} only.
   ///
-  /// - `alignment`: a power of two up to 64 MiB.
+  /// - `alignment`: a power of two up to 64 MiB, and not above the DRAM budget.
   /// - Errors:
   ///   - invalid_argument.
   ///   - unsupported: the processor cannot address the place, or the place cannot follow a fork.
   ///   - unavailable: the context lacks the place.
   ///   - no_capacity.
   Result<void*> malloc_at(Place place, std::uint64_t bytes, std::uint64_t alignment = 16);
+  /// Allocates an object of `count` times `bytes` bytes, which are zeros. A large object of
+  /// {any, 0} uses no memory until it is written.
+  ///
+  /// - Errors: those of malloc_at(). invalid_argument: the product is above 2^47. unsupported: the
+  ///   place is a GPU.
+  Result<void*> calloc_at(Place place, std::uint64_t count, std::uint64_t bytes,
+                          std::uint64_t alignment = 16);
+  /// Changes the size of an object from malloc_at(), calloc_at() or realloc_at() to at least
+  /// `bytes` bytes, and returns it. The bytes up to the smaller of both sizes are the same; those
+  /// beyond are unspecified. If the object has room and is aligned, it stays where it is, whatever
+  /// `place` is. Otherwise the bytes are copied to a new object in `place`, and `block` is freed.
+  /// For null the call is malloc_at(). For 0 bytes the result is an object that can be freed.
+  ///
+  /// - Errors, `block` is unchanged and still valid: those of malloc_at(). invalid_argument names
+  ///   the address of a block that is not an object. unsupported: `place` or `block` is on a GPU.
+  Result<void*> realloc_at(Place place, void* block, std::uint64_t bytes,
+                           std::uint64_t alignment = 16);
   /// Frees an object from malloc_at() of this context. Null is accepted.
   ///
   /// - `after`: with a stream, frees memory of a GPU once the stream has finished all work it was

@@ -79,6 +79,11 @@ class Heap {
   /// Errors: those of the source. no_capacity: the allocation of records failed.
   Result<void*> allocate(std::uint64_t bytes, std::uint64_t align);
 
+  /// Returns whether such a block has memory of its own, which the source provides for it alone.
+  bool is_large(std::uint64_t bytes, std::uint64_t align) const {
+    return plan(bytes, align).large != 0;
+  }
+
   /// Frees a block. `chunk` is the table's result for `block`, which may be any pointer. `bytes`
   /// receives the size of the block, if there is one.
   static Found free(Chunk& chunk, void* block, std::uint64_t& bytes);

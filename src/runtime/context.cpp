@@ -502,6 +502,49 @@ Result<void*> Context::malloc_at(Place place, std::uint64_t bytes, std::uint64_t
   return why_thrown("malloc", thrown);
 }
 
+Result<void*> Context::calloc_at(Place place, std::uint64_t count, std::uint64_t bytes,
+                                 std::uint64_t alignment) try {
+  const InCall call(*this);
+  Status usable = call->usable("calloc");
+  if (!usable.ok()) [[unlikely]] {
+    return usable;
+  }
+  const auto all = checked_mul(count, bytes);
+  if (!all) {
+    return fail(Code::invalid_argument,
+                "calloc: {} objects of {} bytes; accepted are up to 2^47 bytes in all", count,
+                bytes);
+  }
+  if (call->has_gpu(place)) {
+    return fail(Code::unsupported,
+                "calloc: the processor cannot address {}; use malloc and clear it in a stream",
+                place_name(place));
+  }
+  return call->placed.allocate_zeros(place, *all, alignment);
+} catch (const std::exception& thrown) {
+  return why_thrown("calloc", thrown);
+}
+
+Result<void*> Context::realloc_at(Place place, void* block, std::uint64_t bytes,
+                                  std::uint64_t alignment) try {
+  if (block == nullptr) {
+    return malloc_at(place, bytes, alignment);
+  }
+  const InCall call(*this);
+  Status usable = call->usable("realloc");
+  if (!usable.ok()) [[unlikely]] {
+    return usable;
+  }
+  if (call->has_gpu(place) || call->device_memory.find(block)) {
+    return fail(Code::unsupported,
+                "realloc: an object on a GPU keeps its size; allocate another, and copy the bytes "
+                "in a stream");
+  }
+  return call->placed.reallocate(place, block, bytes, alignment);
+} catch (const std::exception& thrown) {
+  return why_thrown("realloc", thrown);
+}
+
 Status Context::free_ptr(void* block, const StreamOrder& after) try {
   const InCall call(*this);
   Status usable = call->usable("free_ptr");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstring>
 
 #include "base/error.hpp"
 #include "os/memory_limits.hpp"
@@ -19,6 +20,8 @@ constexpr std::uint64_t kMostChunk = std::uint64_t{2} << 20;
 // The unit that moves: small objects are touched at random.
 constexpr std::uint64_t kSmallObjectExtent = std::uint64_t{64} << 10;
 constexpr unsigned kMostShards = 64;
+// A block of this size keeps its place whatever its new size.
+constexpr std::uint64_t kNeverSmaller = 64;
 
 // Each shard keeps a chunk. All shards' chunks, except one, take at most a thirty-second of the
 // budget.
@@ -188,6 +191,14 @@ Result<void*> PlacedMemory::allocate(Place place, std::uint64_t bytes, std::uint
     return fail(Code::invalid_argument, "malloc: alignment {}; accepted are powers of two up to {}",
                 align, kLargestExtent);
   }
+  // The memory of the block moves in pieces of the alignment, and a touch could not bring one.
+  if (align > context_.config.dram.budget) {
+    return fail(
+        Code::no_capacity,
+        "malloc: alignment {} needs as much memory at once, but the dram budget is {}; lower "
+        "the alignment, or raise dram=",
+        human_bytes(align), human_bytes(context_.config.dram.budget));
+  }
   try {
     Result<heap::Heap*> heap = heap_of(place);
     if (!heap.ok()) {
@@ -198,6 +209,45 @@ Result<void*> PlacedMemory::allocate(Place place, std::uint64_t bytes, std::uint
     return host::refused(ENOMEM, std::uint64_t{1} << 20, host::Wanted::memory,
                          "malloc: the records of the heap");
   }
+}
+
+// A large block of the heap that moves is a buffer of its own, and a new buffer reads as zeros
+// without memory. All other memory may have been used before.
+Result<void*> PlacedMemory::allocate_zeros(Place place, std::uint64_t bytes, std::uint64_t align) {
+  Result<void*> block = allocate(place, bytes, align);
+  if (block.ok()) {
+    Result<heap::Heap*> heap = heap_of(place);
+    const Made* const moves = tiered_.load(std::memory_order_acquire);
+    if (moves == nullptr || *heap != &moves->heap || !(*heap)->is_large(bytes, align)) {
+      std::memset(*block, 0, bytes);
+    }
+  }
+  return block;
+}
+
+// A block with twice the size or more is replaced, so that the rest can be used.
+Result<void*> PlacedMemory::reallocate(Place place, void* block, std::uint64_t bytes,
+                                       std::uint64_t align) {
+  Result<std::uint64_t> usable = size_of("realloc", block);
+  if (!usable.ok()) {
+    return std::move(usable).status();
+  }
+  const bool aligned =
+      std::has_single_bit(align) && reinterpret_cast<std::uintptr_t>(block) % align == 0;
+  const bool fits = bytes <= *usable && aligned;
+  if (fits && (*usable <= kNeverSmaller || bytes > *usable / 2)) {
+    return block;
+  }
+  Result<void*> made = allocate(place, bytes, align);
+  if (!made.ok()) {
+    return fits ? Result<void*>(block) : std::move(made);
+  }
+  std::memcpy(*made, block, std::min(bytes, *usable));
+  Status freed = free(block);
+  if (!freed.ok()) {
+    return freed;  // Another thread has freed it, too.
+  }
+  return made;
 }
 
 Status PlacedMemory::free(void* block) {
@@ -212,15 +262,19 @@ Status PlacedMemory::free(void* block) {
 }
 
 Result<std::uint64_t> PlacedMemory::usable_size(const void* block) const {
+  return size_of("usable_size", block);
+}
+
+Result<std::uint64_t> PlacedMemory::size_of(const char* call, const void* block) const {
   const heap::ChunkTable* const table = table_.load(std::memory_order_acquire);
   heap::Chunk* const chunk = table == nullptr ? nullptr : table->find(block);
   if (chunk == nullptr) {
-    return not_a_block("usable_size", block);
+    return not_a_block(call, block);
   }
   std::uint64_t bytes = 0;
   const heap::Found found = heap::Heap::measure(*chunk, block, bytes);
   if (found != heap::Found::block) {
-    return refuse("usable_size", block, found, bytes);
+    return refuse(call, block, found, bytes);
   }
   return bytes;
 }

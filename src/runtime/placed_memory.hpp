@@ -21,8 +21,10 @@ class PlacedMemory {
   PlacedMemory(const PlacedMemory&) = delete;
   PlacedMemory& operator=(const PlacedMemory&) = delete;
 
-  // See Context::malloc_at, free_ptr and usable_size.
+  // See Context::malloc_at, calloc_at, realloc_at, free_ptr and usable_size.
   Result<void*> allocate(Place place, std::uint64_t bytes, std::uint64_t align);
+  Result<void*> allocate_zeros(Place place, std::uint64_t bytes, std::uint64_t align);
+  Result<void*> reallocate(Place place, void* block, std::uint64_t bytes, std::uint64_t align);
   Status free(void* block);
   Result<std::uint64_t> usable_size(const void* block) const;
 
@@ -36,6 +38,7 @@ class PlacedMemory {
   class BufferSource;  // The source of a heap.
   struct Made;
   Result<heap::Heap*> heap_of(Place place);
+  Result<std::uint64_t> size_of(const char* call, const void* block) const;
   Result<heap::Heap*> heap(std::atomic<Made*>& which, bool moves);
 
   Context::Impl& context_;

@@ -86,6 +86,90 @@ static void mistakes_are_told(void) {
   close_context(c);
 }
 
+static int all_are(const unsigned char* bytes, uint64_t n, int value) {
+  for (uint64_t i = 0; i < n; ++i) {
+    if (bytes[i] != value) {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+static void objects_are_aligned(tm_place place) {
+  tm_context* c = open_context("");
+  void* object = &c;
+  for (uint64_t align = 1; align <= 8 * MIB; align *= 2) {
+    OK(tm_malloc_aligned(c, place, 100, align, &object));
+    CHECK((uintptr_t)object % align == 0);
+    memset(object, 1, 100);
+    OK(tm_free_ptr(c, object));
+  }
+  object = &c;
+  SAYS(TM_NO_CAPACITY, "dram budget", tm_malloc_aligned(c, place, 100, 64 * MIB, &object));
+  SAYS(TM_INVALID_ARGUMENT, "powers of two", tm_malloc_aligned(c, place, 100, 0, &object));
+  SAYS(TM_INVALID_ARGUMENT, "powers of two", tm_malloc_aligned(c, place, 100, 24, &object));
+  SAYS(TM_INVALID_ARGUMENT, "powers of two", tm_malloc_aligned(c, place, 100, 128 * MIB, &object));
+  SAYS(TM_INVALID_ARGUMENT, "null out", tm_malloc_aligned(c, place, 100, 16, NULL));
+  CHECK(object == (void*)&c);
+  close_context(c);
+}
+
+static void zeros_come_again_and_again(tm_place place) {
+  tm_context* c = open_context("");
+  const uint64_t sizes[] = {1, 100, 5000, 40000, 700000, 3 * MIB};
+  for (int round = 0; round < 4; ++round) {
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+      void* object = NULL;
+      OK(tm_calloc(c, place, 2, sizes[i], &object));
+      CHECK(all_are(object, 2 * sizes[i], 0));
+      memset(object, 0xEE, 2 * sizes[i]);
+      OK(tm_free_ptr(c, object));
+    }
+  }
+  void* object = &c;
+  OK(tm_calloc(c, place, 0, 8, &object));
+  OK(tm_free_ptr(c, object));
+  object = &c;
+  SAYS(TM_INVALID_ARGUMENT, "2^47", tm_calloc(c, place, UINT64_MAX, 2, &object));
+  SAYS(TM_INVALID_ARGUMENT, "2^47",
+       tm_calloc(c, place, (uint64_t)1 << 32, (uint64_t)1 << 32, &object));
+  SAYS(TM_INVALID_ARGUMENT, "2^47",
+       tm_calloc(c, place, (uint64_t)1 << 24, (uint64_t)1 << 24, &object));
+  SAYS(TM_INVALID_ARGUMENT, "null out", tm_calloc(c, place, 1, 1, NULL));
+  CHECK(object == (void*)&c);
+  close_context(c);
+}
+
+static void sizes_change(tm_place place) {
+  tm_context* c = open_context("");
+  void* object = NULL;
+  OK(tm_realloc(c, place, NULL, 10, &object)); /* The same as malloc. */
+  memset(object, 7, 10);
+  void* const small = object;
+  OK(tm_realloc(c, place, object, 16, &object));
+  CHECK(object == small); /* It has room. */
+  for (uint64_t bytes = 20; bytes < 3 * MIB; bytes = bytes * 3 / 2) {
+    OK(tm_realloc(c, place, object, bytes, &object));
+    CHECK(all_are(object, 10, 7));
+    memset(object, 7, bytes);
+  }
+  for (uint64_t bytes = 2 * MIB; bytes > 30; bytes = bytes * 2 / 3) {
+    uint64_t usable = 0;
+    OK(tm_realloc(c, place, object, bytes, &object));
+    OK(tm_usable_size(c, object, &usable));
+    CHECK(usable >= bytes && all_are(object, bytes, 7));
+  }
+  void* const kept = object;
+  SAYS(TM_INVALID_ARGUMENT, "2^47", tm_realloc(c, place, object, UINT64_MAX, &object));
+  CHECK(object == kept && all_are(object, 31, 7)); /* As it was. */
+  OK(tm_realloc(c, place, object, 0, &object));
+  OK(tm_free_ptr(c, object));
+  SAYS(TM_INVALID_ARGUMENT, "realloc", tm_realloc(c, place, object, 8, &object));
+  SAYS(TM_INVALID_ARGUMENT, "null out", tm_realloc(c, place, NULL, 8, NULL));
+  CHECK(counters_of(c).placed_used == 0);
+  close_context(c);
+}
+
 /* Returns the number of failed calls as a pointer, because check.h counts for the main thread. */
 static void* churn(void* argument) {
   tm_context* c = argument;
@@ -125,6 +209,12 @@ int main(void) {
   objects_come_and_go(kDram);
   objects_come_and_go((tm_place){TM_HOST, 0});
   objects_come_and_go((tm_place){TM_ANY, 0});
+  for (int i = 0; i < 2; ++i) {
+    const tm_place place = {i == 0 ? TM_DRAM : TM_ANY, 0};
+    objects_are_aligned(place);
+    zeros_come_again_and_again(place);
+    sizes_change(place);
+  }
   mistakes_are_told();
   threads_share_a_heap();
   return finish();

@@ -891,6 +891,10 @@ void World::object(const Call& call) {
     require(std::all_of(at, at + object.bytes,
                         [&](unsigned char byte) { return byte == object.value; }),
             "malloc", "an object keeps its bytes");
+    if (call.n[0] >> 10 & 1) {
+      resize(object, call);
+      return;
+    }
     expect("free_ptr", tm_free_ptr(heaps_, object.at), {TM_OK});
     expect("free_ptr", tm_free_ptr(heaps_, object.at), {TM_INVALID_ARGUMENT});
     object = {};
@@ -903,7 +907,10 @@ void World::object(const Call& call) {
     return;
   }
   void* made = &made;
-  const tm_status status = tm_malloc(heaps_, place, bytes, &made);
+  const bool zeros = call.n[0] >> 10 & 1;
+  const std::uint64_t align = std::uint64_t{16} << call.n[3] % 9;
+  const tm_status status = zeros ? tm_calloc(heaps_, place, 1, bytes, &made)
+                                 : tm_malloc_aligned(heaps_, place, bytes, align, &made);
   expect("malloc", status, {bytes > kLargest ? TM_INVALID_ARGUMENT : TM_OK});
   if (status != TM_OK) {
     require(made == &made, "malloc", "there is no object after a failure");
@@ -911,10 +918,35 @@ void World::object(const Call& call) {
   }
   std::uint64_t usable = 0;
   expect("usable_size", tm_usable_size(heaps_, made, &usable), {TM_OK});
-  require(usable >= bytes && reinterpret_cast<std::uintptr_t>(made) % 16 == 0, "malloc",
-          "an object is as large as was asked for, and aligned");
+  require(usable >= bytes && reinterpret_cast<std::uintptr_t>(made) % (zeros ? 16 : align) == 0,
+          "malloc", "an object is as large as was asked for, and aligned");
+  const auto* const first = static_cast<const unsigned char*>(made);
+  require(!zeros || std::all_of(first, first + bytes, [](unsigned char byte) { return byte == 0; }),
+          "calloc", "an object is zeros");
   object = {made, bytes, static_cast<unsigned char>(call.n[2])};
   std::memset(made, object.value, bytes);
+}
+
+void World::resize(Object& object, const Call& call) {
+  const bool wild = call.n[0] >> 8 & 1;
+  const std::uint64_t bytes = wild ? call.n[1] : call.n[1] % 30'000;
+  if (bytes > 50'000 && bytes <= kLargest) {
+    return;
+  }
+  const tm_place place{static_cast<std::uint16_t>(call.n[0] >> 9 & 1 ? TM_ANY : TM_DRAM), 0};
+  void* const before = object.at;
+  const tm_status status = tm_realloc(heaps_, place, object.at, bytes, &object.at);
+  expect("realloc", status, {bytes > kLargest ? TM_INVALID_ARGUMENT : TM_OK});
+  if (status != TM_OK) {
+    require(object.at == before, "realloc", "the object is as it was after a failure");
+    return;
+  }
+  const auto* const at = static_cast<const unsigned char*>(object.at);
+  require(std::all_of(at, at + std::min(object.bytes, bytes),
+                      [&](unsigned char byte) { return byte == object.value; }),
+          "realloc", "an object keeps its bytes");
+  object.bytes = bytes;
+  std::memset(object.at, object.value, bytes);
 }
 
 // ---- Other calls -------------------------------------------------------------------------------

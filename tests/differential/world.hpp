@@ -117,6 +117,7 @@ class World {
   void move_bytes(const Call& call);
   void touch(const Call& call);
   void object(const Call& call);
+  void resize(Object& object, const Call& call);
   void budget(const Call& call);
   void ask(const Call& call);
   void wrong_handle(const Call& call);
