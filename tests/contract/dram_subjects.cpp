@@ -147,14 +147,20 @@ MemoryCase on_node(const char* name, std::optional<Mechanism> mechanism) {
           }};
 }
 
-const auto kSubjects = ::testing::Values(
-    kAutomatic, by("uffd_move", Mechanism::uffd_move), by("copy", Mechanism::copy),
-    by("remap", Mechanism::remap), by("in_place", Mechanism::in_place), kWithoutUserfault,
-    kFollowsForks, kSecond, on_node("node", {}), on_node("node_copy", Mechanism::copy),
-    on_node("node_remap", Mechanism::remap), on_node("node_in_place", Mechanism::in_place));
+const auto kNodes = ::testing::Values(on_node("node", {}), on_node("node_copy", Mechanism::copy),
+                                      on_node("node_remap", Mechanism::remap),
+                                      on_node("node_in_place", Mechanism::in_place));
+
+const auto kSubjects = ::testing::Values(kAutomatic, by("uffd_move", Mechanism::uffd_move),
+                                         by("copy", Mechanism::copy), by("remap", Mechanism::remap),
+                                         by("in_place", Mechanism::in_place), kWithoutUserfault,
+                                         kFollowsForks, kSecond);
 INSTANTIATE_TEST_SUITE_P(Dram, MemoryContract, kSubjects, memory_name);
 INSTANTIATE_TEST_SUITE_P(Dram, HostMemoryContract, kSubjects, memory_name);
 INSTANTIATE_TEST_SUITE_P(Dram, RelocateContract, kTwo, memory_name);
+INSTANTIATE_TEST_SUITE_P(DramOfNode, MemoryContract, kNodes, memory_name);
+INSTANTIATE_TEST_SUITE_P(DramOfNode, HostMemoryContract, kNodes, memory_name);
+INSTANTIATE_TEST_SUITE_P(DramOfNode, RelocateContract, kNodes, memory_name);
 
 }  // namespace
 }  // namespace tiermem::contract
