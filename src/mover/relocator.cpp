@@ -51,6 +51,8 @@ void Relocator::moved(Relocate& transfer) {
     directory_.address(ref).store(memories_.space(space).bytes_at(transfer.to, nullptr),
                                   std::memory_order_relaxed);
     if (transfer.job.host_at != nullptr) {
+      // A spare buffer has its frames in its window.
+      (void)word.note_known_elsewhere();
       word.set_at_home();
     }
   }

@@ -53,9 +53,14 @@ FrameId Room::frame_for(ExtentRef ref, unsigned space) {
 // A slower memory keeps what it has free ahead of need for victims of the faster ones: each promote
 // then finds its room there, where it is used. If nothing in these can leave, the room is taken.
 bool Room::keeps_room_for_victims(const MemoryLedger& memory, ExtentRef ref) const {
+  if (memory.rank() == 0 || memory.ahead == 0) {
+    return false;
+  }
+  const std::uint64_t bytes = directory_.bytes_of(ref);
+  const MemoryLedger& first = memories_.first(memory.space);
   const FrameUsage usage = memory.tier->usage();
-  return memory.rank() != 0 && memory.ahead != 0 && !searched(memories_.first(memory.space)) &&
-         usage.in_use + directory_.bytes_of(ref) + memory.ahead > usage.budget;
+  return may_receive(first, bytes) && !searched(first) &&
+         usage.in_use + bytes + memory.ahead > usage.budget;
 }
 
 FrameId Room::frame_in(MemoryLedger& memory, ExtentRef ref) {

@@ -138,6 +138,27 @@ TEST(MoverMemories, relocation_is_under_way_then_a_touch_waits_and_finds_its_byt
   m.release(view);
 }
 
+TEST(MoverMemories, frame_is_out_of_its_window_then_the_freed_buffer_is_no_spare_one) {
+  Step m({.frames = 2, .slower = {2}});
+  const Handle two = m.buffer(2);
+  m.write(two, 5);
+  m.dice.fail("relocate_map", 1);
+  (void)m.set_budget(Step::kExtent);
+  m.end_all();
+  ASSERT_EQ(m.bits(two, 0).at_home() + m.bits(two, 1).at_home(), 1);
+  EXPECT_EQ(m.residency.make_spare(two), Code::busy);
+}
+
+TEST(MoverMemories, extent_is_larger_than_the_first_memory_then_the_next_one_has_it) {
+  Step m({.frames = 1, .ahead = 4, .slower = {3}});
+  const Handle large = m.buffer(1, 0, 2 * Step::kExtent), small = m.buffer();
+  m.write(small, 1);
+  m.write(large, 2);
+  EXPECT_EQ(m.rank(large), 1u);
+  EXPECT_EQ(m.value(large), 2);
+  EXPECT_EQ(m.value(small), 1);
+}
+
 TEST(MoverMemories, frame_cannot_appear_in_its_window_then_it_is_at_home_until_a_view_needs_it) {
   Step m({.frames = 2, .slower = {2}});
   const Handle two = m.buffer(2);
