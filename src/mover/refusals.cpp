@@ -115,15 +115,6 @@ Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t n
 
 std::uint64_t Refusals::pinned_bytes(unsigned space) const {
   std::uint64_t pinned = 0;
-  for (const MemoryLedger* const memory : memories_.in(space)) {
-    pinned += pinned_bytes(*memory);
-  }
-  return pinned;
-}
-
-std::uint64_t Refusals::pinned_bytes(const MemoryLedger& memory) const {
-  const unsigned space = memory.space;
-  std::uint64_t pinned = 0;
   // Through the views, not through all extents: there are fewer. A view's edges count as whole
   // extents.
   residency_.views.walk([&](const LiveViews::Holder& holder) {
@@ -131,7 +122,34 @@ std::uint64_t Refusals::pinned_bytes(const MemoryLedger& memory) const {
     const std::uint64_t extents = holder.space == space ? holder.extents : 0;
     pinned += extents << record.extent_shift.load(std::memory_order_relaxed);
   });
-  return std::min(pinned, memory.tier->usage().in_use);
+  return std::min(pinned, memories_.usage(space).in_use);
+}
+
+// Of several memories of a space, the extents tell: those of buffers with views.
+std::uint64_t Refusals::pinned_bytes(const MemoryLedger& memory) const {
+  const unsigned space = memory.space;
+  if (memories_.in(space).size() == 1) {
+    return pinned_bytes(space);
+  }
+  Vector<std::uint32_t> buffers;
+  residency_.views.walk([&](const LiveViews::Holder& holder) {
+    if (holder.space == space) {
+      buffers.push_back(Buffers::index_of(holder.buffer));
+    }
+  });
+  std::sort(buffers.begin(), buffers.end());
+  buffers.erase(std::unique(buffers.begin(), buffers.end()), buffers.end());
+  std::uint64_t pinned = 0;
+  for (const std::uint32_t index : buffers) {
+    const BufferRecord& record = residency_.buffers.at(index);
+    const ExtentRef first = record.first.load(std::memory_order_relaxed);
+    const ExtentRef end = first + record.extents.load(std::memory_order_relaxed);
+    directory_.each_begun(first, end, [&](ExtentRef ref) {
+      const bool here = &memories_.of(space, directory_.frame(space, ref)) == &memory;
+      pinned += here && directory_.word(space, ref).load().pinned() ? directory_.bytes_of(ref) : 0;
+    });
+  }
+  return pinned;
 }
 
 Status Refusals::no_records() const {

@@ -138,6 +138,21 @@ TEST(MoverMemories, relocation_is_under_way_then_a_touch_waits_and_finds_its_byt
   m.release(view);
 }
 
+TEST(MoverMemories, views_pin_extents_of_two_memories_then_each_counts_its_own) {
+  Step m({.frames = 1, .slower = {1}});
+  const Handle a = m.buffer(), b = m.buffer();
+  m.write(a, 1);
+  m.write(b, 2);
+  Call& view = m.acquire(a, kRead);
+  EXPECT_EQ(m.stats().dram_pinned, Step::kExtent);
+  EXPECT_EQ(m.stats().tier(kSecond)->pinned, 0u);
+  Call& other = m.acquire(b, kRead);
+  EXPECT_EQ(m.stats().dram_pinned, 2 * Step::kExtent);
+  EXPECT_EQ(m.stats().tier(kSecond)->pinned, Step::kExtent);
+  m.release(view);
+  m.release(other);
+}
+
 TEST(MoverMemories, frame_is_out_of_its_window_then_the_freed_buffer_is_no_spare_one) {
   Step m({.frames = 2, .slower = {2}});
   const Handle two = m.buffer(2);
