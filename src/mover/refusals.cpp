@@ -125,7 +125,7 @@ std::uint64_t Refusals::pinned_bytes(unsigned space) const {
   return std::min(pinned, memories_.usage(space).in_use);
 }
 
-// Of several memories of a space, the extents tell: those of buffers with views.
+// With several memories in a space, the extents of buffers with views tell.
 std::uint64_t Refusals::pinned_bytes(const MemoryLedger& memory) const {
   const unsigned space = memory.space;
   if (memories_.in(space).size() == 1) {
