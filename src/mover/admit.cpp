@@ -71,13 +71,15 @@ void Desk::admit_budget(Request& request) {
   }
   enlist(request);
   if (request.tier.kind == Kind::block) {
-    const bool there = engine_.block_slots().tier() != nullptr;
-    if (there) {
-      engine_.block_slots().set_budget(request.value);
+    SlotTiers::Entry* const slots = engine_.slots().find(request.tier);
+    if (slots != nullptr) {
+      slots->ledger.set_budget(request.value);
     }
-    complete(request, there ? Status()
-                            : fail(Code::unavailable,
-                                   "set_budget: there is no block tier; name one with nvme="));
+    complete(request, slots != nullptr
+                          ? Status()
+                          : fail(Code::unavailable,
+                                 "set_budget: there is no block tier {}; name one with nvme=",
+                                 request.tier.index));
     return;
   }
   room_.begin_budget_change(memory_at(request.tier), request.value);

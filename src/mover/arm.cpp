@@ -265,7 +265,7 @@ Desk::Arm Desk::arm_leave(Request& request, Need& need) {
       return Arm::wait_pins;
     }
     if (request.status.ok()) {
-      ErrorInfo info = engine_.block_slots().last_error();
+      ErrorInfo info = engine_.slots().last_error();
       if (bits.pinned() || extent.holds != 0 || info.code == Code::ok) {
         const char* why = bits.pinned()       ? "is pinned by a view"
                           : extent.holds != 0 ? "is wanted by a request or a touch"

@@ -9,20 +9,15 @@
 namespace tiermem {
 
 Carrier::Carrier(Residency& residency, Memories& memories, Journal& journal, Bounce& bounce,
-                 SlotLedger& block_slots, SlotTier* block, SlotTier* files, Workers& workers,
-                 const MoverOptions& options)
+                 SlotTiers& slots, Workers& workers, const MoverOptions& options)
     : residency_(residency),
       directory_(residency),
       memories_(memories),
       journal_(journal),
       bounce_(bounce),
-      block_slots_(block_slots),
-      block_(block),
-      files_(files),
+      slots_(slots),
       workers_(workers),
-      options_(options),
-      block_channel_(block),
-      files_channel_(files) {}
+      options_(options) {}
 
 // Returns the number of a free record.
 std::uint32_t Carrier::new_record() {
@@ -197,8 +192,11 @@ std::int64_t Carrier::next(std::int64_t now) const {
   if (!own_jobs_.empty()) {
     return now;
   }
-  return std::min({block_channel_.next(now), files_channel_.next(now), ended_.next(now),
-                   unmaps_.empty() ? kNever : unmap_backoff_.until()});
+  std::int64_t next = std::min(ended_.next(now), unmaps_.empty() ? kNever : unmap_backoff_.until());
+  for (const SlotTiers::Entry& slots : slots_) {
+    next = std::min(next, slots.channel.next(now));
+  }
+  return next;
 }
 
 std::string Carrier::check() const {
@@ -237,9 +235,9 @@ std::string Carrier::check() const {
 // Compares the channels with the transfers: which are queued, and which are at a slot tier.
 std::string Carrier::check_channels() const {
   std::vector<bool> queued(heads_.size(), false);
-  for (const Channel* channel : {&block_channel_, &files_channel_}) {
+  for (const SlotTiers::Entry& slots : slots_) {
     std::string wrong;
-    channel->each_queued([&](std::uint32_t number) {
+    slots.channel.each_queued([&](std::uint32_t number) {
       const auto* const gather = if_is<Gather>(heads_[number]);
       if (heads_[number] == nullptr || queued[number] ||
           (gather != nullptr && gather->request == nullptr)) {
@@ -249,7 +247,7 @@ std::string Carrier::check_channels() const {
     });
     Channel::InFlight found;
     each([&](const Transfer& transfer) {
-      if (transfer.slot_tier != channel->tier()) {
+      if (transfer.slot_tier != &slots) {
         return;
       }
       if (const auto* const gather = if_is<Gather>(&transfer)) {
@@ -263,7 +261,7 @@ std::string Carrier::check_channels() const {
       }
     });
     if (wrong.empty()) {
-      wrong = channel->check(found);
+      wrong = slots.channel.check(found);
     }
     if (!wrong.empty()) {
       return wrong;

@@ -18,14 +18,13 @@
 #include "base/arena.hpp"
 #include "mover/backoff.hpp"
 #include "mover/bounce.hpp"
-#include "mover/channel.hpp"
 #include "mover/ended.hpp"
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
 #include "mover/memories.hpp"
 #include "mover/mover_options.hpp"
 #include "mover/never.hpp"
-#include "mover/slot_ledger.hpp"
+#include "mover/slot_tiers.hpp"
 #include "mover/transfer.hpp"
 #include "policy/route.hpp"
 #include "residency/directory.hpp"
@@ -50,10 +49,8 @@ class Carrier {
     Reason reason = Reason::none;
   };
 
-  /// `block` and `files` may be null.
   Carrier(Residency& residency, Memories& memories, Journal& journal, Bounce& bounce,
-          SlotLedger& block_slots, SlotTier* block, SlotTier* files, Workers& workers,
-          const MoverOptions& options);
+          SlotTiers& slots, Workers& workers, const MoverOptions& options);
 
   void begin_step(std::int64_t now) { now_ = now; }
   std::int64_t now() const { return now_; }
@@ -147,12 +144,6 @@ class Carrier {
   /// The bytes that were read are not those that were written. Returns true if they are read once
   /// more. Otherwise `why` is the error.
   bool reads_again(Transfer& transfer, Status& why);
-  Channel& channel_of(const Transfer& transfer) {
-    return transfer.slot_tier == files_ && files_ != nullptr ? files_channel_ : block_channel_;
-  }
-  Channel& block_channel() { return block_channel_; }
-  const Channel& block_channel() const { return block_channel_; }
-  Channel& files_channel() { return files_channel_; }
   /// The bytes of the extent that the transfer reads or writes next.
   void set_range(Transfer& transfer, std::uint64_t from, std::uint64_t length);
   /// Returns the bytes that the transfer reads or writes.
@@ -215,9 +206,7 @@ class Carrier {
   Memories& memories_;
   Journal& journal_;
   Bounce& bounce_;
-  SlotLedger& block_slots_;
-  SlotTier* const block_;
-  SlotTier* const files_;
+  SlotTiers& slots_;
   Workers& workers_;
   const MoverOptions& options_;
 
@@ -233,7 +222,6 @@ class Carrier {
   Deque<Job*> own_jobs_;
   Vector<std::uint32_t> unmaps_;  // Transfers with a frame that the kernel kept in its window.
   Backoff unmap_backoff_;
-  Channel block_channel_, files_channel_;
 };
 
 template <typename T>

@@ -1,5 +1,7 @@
 #include "mover/copies.hpp"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 namespace tiermem {
@@ -73,8 +75,9 @@ void Copies::prefetch_used(ExtentRef ref) {
 
 void Copies::drop_slot(ExtentRef ref) {
   if (directory_.owns_slot(ref)) {
+    SlotTiers::Entry& tier = slots_.of(directory_.at(ref).copy());
     give_up_slot(ref);
-    room_in_slots();
+    room_in_slots(tier);
   } else {
     directory_.drop_copy(ref);
   }
@@ -84,12 +87,12 @@ void Copies::drop_slot(ExtentRef ref) {
 void Copies::give_up_slot(ExtentRef ref) {
   const SlotCopy& copy = directory_.at(ref).copy();
   assert(copy.owned());
-  block_slots_.give_up(copy.slot, copy.stamp);
+  slots_.of(copy).ledger.give_up(copy.slot, copy.stamp);
   directory_.drop_copy(ref);
 }
 
-void Copies::room_in_slots() {
-  if (block_slots_.slots_came()) {
+void Copies::room_in_slots(SlotTiers::Entry& tier) {
+  if (tier.ledger.slots_came()) {
     stuck_.slots_came(now_);
   }
 }
@@ -102,14 +105,14 @@ void Copies::give_parts(FrameId frame, unsigned space, PageMask pages) {
 
 // The tier is full: a slot of bytes that are in memory goes. These are written again when they
 // leave. False: there is none.
-bool Copies::next_slot_gives_way() {
-  if (!block_slots_.looks_for_slots(now_)) {
+bool Copies::next_slot_gives_way(SlotTiers::Entry& tier) {
+  if (!tier.ledger.looks_for_slots(now_)) {
     return false;
   }
   const ExtentRef extents = residency_.buffers.used_extents();
   for (ExtentRef looked = 0; looked < extents; ++looked) {
-    const ExtentRef ref = block_slots_.next_to_give_way(extents);
-    if (!gives_way(ref)) {
+    const ExtentRef ref = tier.ledger.next_to_give_way(extents);
+    if (!gives_way(ref, tier)) {
       continue;
     }
     for (unsigned space = 0; space < directory_.spaces(); ++space) {
@@ -120,17 +123,17 @@ bool Copies::next_slot_gives_way() {
     drop_slot(ref);
     return true;
   }
-  block_slots_.none_gives_way(now_, extents);
+  tier.ledger.none_gives_way(now_, extents);
   return false;
 }
 
 // Its slot has nothing that the host's memory does not have, and can be given to another extent.
 // Bytes that can be made again keep theirs: without it they would be dropped.
-bool Copies::gives_way(ExtentRef ref) const {
+bool Copies::gives_way(ExtentRef ref, const SlotTiers::Entry& tier) const {
   const Extent& extent = directory_.at(ref);
-  return extent.copy().owned() && extent.transfer == 0 && extent.parts == 0 && !extent.charged &&
-         !block_slots_.is_shared(extent.copy().stamp) && !directory_.droppable(ref) &&
-         directory_.readable(ref, kHost);
+  return extent.copy().owned() && extent.copy().tier == tier.number && extent.transfer == 0 &&
+         extent.parts == 0 && !extent.charged && !tier.ledger.is_shared(extent.copy().stamp) &&
+         !directory_.droppable(ref) && directory_.readable(ref, kHost);
 }
 
 void Copies::note_in_slot(ExtentRef ref) {
@@ -172,9 +175,32 @@ bool Copies::is_live(ExtentRef ref) const {
   return (directory_.record_of(ref).generation.load(std::memory_order_acquire) & 1) != 0;
 }
 
-// It can be written down without another slot.
-bool Copies::has_own_slot(ExtentRef ref) const {
-  return directory_.in_slot(ref) && !block_slots_.is_shared(directory_.at(ref).copy().stamp);
+bool Copies::can_write(ExtentRef ref) const {
+  const auto tiers = slots_.writable();
+  return std::any_of(tiers.begin(), tiers.end(), [&](const SlotTiers::Entry* tier) {
+    return tier->ledger.can_write(now_, false) ||
+           tier->ledger.can_write(now_, has_own_slot(ref, *tier));
+  });
+}
+
+SlotTiers::Entry* Copies::destination(ExtentRef ref, unsigned tried) const {
+  std::array<Placement::Offer, kMostWritableTiers> offers;
+  const auto tiers = slots_.writable();
+  for (std::size_t i = 0; i < tiers.size(); ++i) {
+    const SlotTiers::Entry& tier = *tiers[i];
+    const bool own = has_own_slot(ref, tier);
+    offers[i] = {.open = (tried >> i & 1) == 0 && tier.ledger.can_write(now_, own),
+                 .own = own,
+                 .cost = {.rank = tier.rank()}};
+  }
+  const unsigned best = Placement::cheapest({offers.data(), tiers.size()});
+  return best != Placement::kNone ? tiers[best] : nullptr;
+}
+
+// It can be written down there without another slot.
+bool Copies::has_own_slot(ExtentRef ref, const SlotTiers::Entry& tier) const {
+  const SlotCopy& copy = directory_.at(ref).copy();
+  return directory_.in_slot(ref) && copy.tier == tier.number && !tier.ledger.is_shared(copy.stamp);
 }
 
 std::uint64_t Copies::slot_bytes_of(ExtentRef ref) const {

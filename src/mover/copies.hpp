@@ -11,8 +11,9 @@
 #include "mover/bounce.hpp"
 #include "mover/journal.hpp"
 #include "mover/memories.hpp"
-#include "mover/slot_ledger.hpp"
+#include "mover/slot_tiers.hpp"
 #include "mover/stuck.hpp"
+#include "policy/placement.hpp"
 #include "policy/slot_order.hpp"
 #include "residency/directory.hpp"
 #include "residency/residency.hpp"
@@ -22,13 +23,13 @@ namespace tiermem {
 class Copies {
  public:
   Copies(Residency& residency, Memories& memories, Journal& journal, Bounce& bounce,
-         SlotLedger& block_slots, Stuck& stuck)
+         SlotTiers& slots, Stuck& stuck)
       : residency_(residency),
         directory_(residency),
         memories_(memories),
         journal_(journal),
         bounce_(bounce),
-        block_slots_(block_slots),
+        slots_(slots),
         stuck_(stuck) {
     order_.set_most(residency.extents.capacity());
   }
@@ -65,14 +66,15 @@ class Copies {
   void drop_slot(ExtentRef ref);
   /// The extent owns a slot, and has none after this. A child of fork may go on reading it.
   void give_up_slot(ExtentRef ref);
-  /// Writes that were refused for want of slots find some now.
-  void room_in_slots();
-  /// Lets a slot of bytes that are in memory give way. Returns false if there is none.
-  bool next_slot_gives_way();
-  /// There is a block tier, and its writes are not paused for this extent.
-  bool can_write(ExtentRef ref) const {
-    return block_slots_.can_write(now_, false) || block_slots_.can_write(now_, has_own_slot(ref));
-  }
+  /// Writes to the tier that were refused for want of slots find some now.
+  void room_in_slots(SlotTiers::Entry& tier);
+  /// Lets a slot of bytes that are in memory give way. Returns false if the tier has none.
+  bool next_slot_gives_way(SlotTiers::Entry& tier);
+  /// Returns the tier that takes the extent's bytes now, or null. `tried`: a bit for each tier that
+  /// has refused them.
+  SlotTiers::Entry* destination(ExtentRef ref, unsigned tried) const;
+  /// There is a tier that takes writes, and those of this extent are not paused.
+  bool can_write(ExtentRef ref) const;
   /// Drops `bytes` of droppable extents from slots that have their only copy, in the order in which
   /// they left memory. `awaited`: those that a request waits for, or else the others. Returns the
   /// bytes of the slots.
@@ -85,19 +87,19 @@ class Copies {
   std::uint64_t slot_bytes_of(ExtentRef ref) const;
 
  private:
-  bool gives_way(ExtentRef ref) const;
+  bool gives_way(ExtentRef ref, const SlotTiers::Entry& tier) const;
   bool is_droppable_from_slot(ExtentRef ref) const;
   bool is_live(ExtentRef ref) const;
-  bool has_own_slot(ExtentRef ref) const;
+  bool has_own_slot(ExtentRef ref, const SlotTiers::Entry& tier) const;
 
   Residency& residency_;
   const Directory directory_;
   Memories& memories_;
   Journal& journal_;
   Bounce& bounce_;
-  SlotLedger& block_slots_;
+  SlotTiers& slots_;
   Stuck& stuck_;
-  SlotOrder order_;  // Droppable extents with a slot in the block tier that left memory.
+  SlotOrder order_;  // Droppable extents with a slot of their own that left memory.
   std::int64_t now_ = 0;
   Map<std::uint32_t, std::uint32_t> losses_;  // By buffer.
 };

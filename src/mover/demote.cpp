@@ -7,10 +7,20 @@
 #include "mover/demoter.hpp"
 
 namespace tiermem {
+namespace {
+
+ErrorInfo error_of(const Status& status) {
+  return status.info() != nullptr
+             ? *status.info()
+             : error_info(status.code(), "writing down failed: {}; tiermem tries it again",
+                          code_name(status.code()));
+}
+
+}  // namespace
 
 Demoter::Demoter(Residency& residency, Memories& memories, Journal& journal, Carrier& carrier,
-                 Copies& copies, Parts& parts, Stuck& stuck, Bounce& bounce,
-                 SlotLedger& block_slots, SlotTier* block, const MoverOptions& options)
+                 Copies& copies, Parts& parts, Stuck& stuck, Bounce& bounce, SlotTiers& slots,
+                 const MoverOptions& options)
     : directory_(residency),
       memories_(memories),
       journal_(journal),
@@ -19,8 +29,7 @@ Demoter::Demoter(Residency& residency, Memories& memories, Journal& journal, Car
       parts_(parts),
       stuck_(stuck),
       bounce_(bounce),
-      block_slots_(block_slots),
-      block_(block),
+      slots_(slots),
       options_(options) {}
 
 bool Demoter::start(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
@@ -31,20 +40,69 @@ bool Demoter::start(ExtentRef ref, unsigned space, bool evict_after, Priority pr
     return start_withdraw(ref, space, evict_after, priority);
   }
   const ExtentBits bits = directory_.word(space, ref).note_known_elsewhere();
-  if (!bits.readable() || bits.writers() != 0 ||
-      !block_slots_.may_wear(directory_.bytes_of(ref), carrier_.now())) {
+  if (!bits.readable() || bits.writers() != 0) {
+    return false;
+  }
+  SlotTiers::Entry* const to = reserve_write(ref, 0);
+  if (to == nullptr) {
     return false;
   }
   Demote& transfer = carrier_.create<Demote>(ref, space, priority);
   transfer.evict_after = evict_after;
   transfer.wear = static_cast<std::int64_t>(directory_.bytes_of(ref));
-  transfer.slot_tier = block_;
+  transfer.to = to;
+  transfer.slot_tier = to;
   transfer.frame = directory_.frame(space, ref);
   if (evict_after) {
     carrier_.set_freeing(transfer, carrier_.memory_of(transfer), directory_.bytes_of(ref));
   }
   measure(transfer);
   return directory_.at(ref).transfer != 0;  // Without a slot the demote has failed.
+}
+
+// Returns the tier that takes the extent's bytes, and reserves their write of its endurance. Null
+// if none does now.
+SlotTiers::Entry* Demoter::reserve_write(ExtentRef ref, unsigned tried) {
+  for (SlotTiers::Entry* to = copies_.destination(ref, tried); to != nullptr;
+       to = copies_.destination(ref, tried)) {
+    if (to->ledger.may_wear(directory_.bytes_of(ref), carrier_.now())) {
+      return to;
+    }
+    slots_.note_asked(*to);
+    tried |= 1u << to->number;
+  }
+  return nullptr;
+}
+
+bool Demoter::has_other_tier(const Demote& transfer) const {
+  return copies_.destination(transfer.ref, transfer.tried | 1u << transfer.to->number) != nullptr;
+}
+
+// The tier refuses the bytes: they go to the next one. Returns false if there is none.
+bool Demoter::to_next_tier(Demote& transfer, const Status& why, bool no_slot) {
+  SlotTiers::Entry& refusing = *transfer.to;
+  transfer.tried |= static_cast<std::uint8_t>(1u << refusing.number);
+  SlotTiers::Entry* const next = reserve_write(transfer.ref, transfer.tried);
+  if (next == nullptr) {
+    return false;
+  }
+  slots_.note_error(refusing, error_of(why));
+  refusing.ledger.pause(carrier_.now(), no_slot);
+  refusing.ledger.return_wear(transfer.wear);
+  transfer.wear = static_cast<std::int64_t>(directory_.bytes_of(transfer.ref));
+  transfer.to = next;
+  transfer.slot_tier = next;
+  transfer.avoid = 0;
+  transfer.attempts = 0;
+  return true;
+}
+
+void Demoter::not_grown(Demote& transfer, Status status) {
+  if (to_next_tier(transfer, status, true)) {
+    find_slot(transfer);
+  } else {
+    failed(transfer, std::move(status));
+  }
 }
 
 void Demoter::find_slot(Demote& transfer) {
@@ -59,7 +117,8 @@ void Demoter::find_slot(Demote& transfer) {
     if (!slot.valid()) {
       return;
     }
-    directory_.add_slot(transfer.ref, slot, block_slots_.stamp(), std::move(transfer.slot_pages));
+    directory_.add_slot(transfer.ref, transfer.to->number, slot, transfer.to->ledger.stamp(),
+                        std::move(transfer.slot_pages));
   }
   transfer.rewrites = directory_.in_slot(transfer.ref);
   carrier_.set_range(transfer, 0, directory_.bytes_of(transfer.ref));
@@ -71,23 +130,32 @@ void Demoter::find_slot(Demote& transfer) {
   seal(transfer);
 }
 
-// Allocates a slot for the stored pages of the extent. If the tier is full, slots of resident bytes
-// give way. Returns an invalid slot if the transfer waits for the tier to grow, or has failed.
+// Allocates a slot for the stored pages of the extent, in the first tier with room. If the last one
+// is full, its slots of resident bytes give way. Returns an invalid slot if the transfer waits for
+// a tier to grow, or has failed.
 SlotId Demoter::new_slot(Demote& transfer) {
-  block_slots_.retry_degraded(carrier_.now());
-  Result<SlotId> slot = block_slots_.allocate(slot_bytes_of(transfer), transfer.avoid);
-  while (slot.code() == Code::no_capacity && copies_.next_slot_gives_way()) {
-    slot = block_slots_.allocate(slot_bytes_of(transfer), transfer.avoid);
+  const std::uint64_t bytes = slot_bytes_of(transfer);
+  for (;;) {
+    SlotTiers::Entry& to = *transfer.to;
+    to.ledger.retry_degraded(carrier_.now());
+    Result<SlotId> slot = to.ledger.allocate(bytes, transfer.avoid);
+    while (slot.code() == Code::no_capacity && !has_other_tier(transfer) &&
+           copies_.next_slot_gives_way(to)) {
+      slot = to.ledger.allocate(bytes, transfer.avoid);
+    }
+    if (slot.ok()) {
+      return *slot;
+    }
+    if (slot.code() == Code::busy) {
+      to.ledger.grow(transfer.job.transfer, bytes);
+      return {};
+    }
+    Status why = std::move(slot).status();
+    if (!to_next_tier(transfer, why, true)) {
+      failed(transfer, std::move(why));
+      return {};
+    }
   }
-  if (slot.ok()) {
-    return *slot;
-  }
-  if (slot.code() == Code::busy) {
-    block_slots_.grow(transfer.job.transfer, slot_bytes_of(transfer));
-  } else {
-    failed(transfer, std::move(slot).status());
-  }
-  return {};
 }
 
 // Bytes in memory that I/O can read are hashed beside the write. The result is published only if no
@@ -223,7 +291,7 @@ void Demoter::went_direct(Demote& transfer) {
 }
 
 void Demoter::end(Demote& transfer) {
-  block_slots_.return_wear(transfer.wear);
+  transfer.to->ledger.return_wear(transfer.wear);
   carrier_.end(transfer);
 }
 
@@ -247,7 +315,7 @@ void Demoter::write_changed(Demote& transfer) {
     written(transfer);
     return;
   }
-  if (block_slots_.is_shared(directory_.at(transfer.ref).copy().stamp) ||
+  if (transfer.to->ledger.is_shared(directory_.at(transfer.ref).copy().stamp) ||
       directory_.at(transfer.ref).copy().pages != nullptr) {
     // A child of fork reads the slot as it is, or it may lack pages that have changed: all of the
     // extent goes to another.
@@ -269,7 +337,7 @@ void Demoter::write_done(Demote& transfer, const SlotCompletion& completion) {
     return;
   }
   Status status = carrier_.io_error(transfer, completion);
-  block_slots_.write_failed(completion.device, status.message(), carrier_.now());
+  transfer.to->ledger.write_failed(completion.device, status.message(), carrier_.now());
   if (auto* const parts = if_is<DemoteParts>(&transfer)) {
     not_written(*parts, std::move(status));
     return;
@@ -281,10 +349,16 @@ void Demoter::write_done(Demote& transfer, const SlotCompletion& completion) {
   if (transfer.attempts++ < 2) {
     journal_.count(&Stats::io_retries);
     transfer.avoid |= std::uint64_t{1} << (completion.device % 64);
-    if (block_slots_.is_full(slot_bytes, transfer.avoid)) {
+    if (transfer.to->ledger.is_full(slot_bytes, transfer.avoid)) {
       transfer.avoid = 0;
     }
-    block_slots_.note_error(*status.info());
+    slots_.note_error(*transfer.to, *status.info());
+    carrier_.give_staging(transfer);
+    measure(transfer);
+    return;
+  }
+  if (to_next_tier(transfer, status, false)) {
+    journal_.count(&Stats::io_retries);
     carrier_.give_staging(transfer);
     measure(transfer);
     return;
@@ -297,7 +371,7 @@ void Demoter::written(Demote& transfer) {
   const unsigned space = transfer.space;
   MemoryLedger& memory = carrier_.memory_of(transfer);
   if (transfer.length != 0) {
-    block_slots_.write_worked(transfer.slot);
+    transfer.to->ledger.write_worked(transfer.slot);
   }
   const std::uint64_t bytes = transfer.length != 0 ? carrier_.io_bytes(transfer) : 0;
   auto* const parts = if_is<DemoteParts>(&transfer);
@@ -309,7 +383,7 @@ void Demoter::written(Demote& transfer) {
   if (parts != nullptr && parts->whole_again) {
     whole_written(*parts);
   }
-  block_slots_.forget_error(carrier_.now());
+  transfer.to->ledger.forget_error(carrier_.now());
   const Journal::ReasonScope leaving(journal_, transfer.reason);
   transfer.outcome = Transfer::Outcome::moved;
   if (transfer.withdrawn) {
@@ -355,29 +429,26 @@ void Demoter::failed(Demote& transfer, Status status) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   MemoryLedger& memory = carrier_.memory_of(transfer);
-  block_slots_.note_error(status.info() != nullptr
-                              ? *status.info()
-                              : error_info(status.code(),
-                                           "writing down failed: {}; tiermem tries it again",
-                                           code_name(status.code())));
+  SlotLedger& ledger = transfer.to->ledger;
+  slots_.note_error(*transfer.to, error_of(status));
   journal_.count(&Stats::io_errors);
   transfer.outcome = Transfer::Outcome::failed;
   if (space != kHost && transfer.stage == Stage::copy) {
-    memory.exit_backoff.failed(carrier_.now());  // The block tier has not been asked.
+    memory.exit_backoff.failed(carrier_.now());  // No slot tier was asked.
   } else if (transfer.stage == Stage::read || transfer.stage == Stage::copy) {
     // The rest of it could not be read, to be written with it. All others can leave.
     stuck_.unread(directory_.at(ref), carrier_.now());
   } else {
     const bool no_slot = transfer.stage == Stage::slot;
-    block_slots_.pause(carrier_.now(), no_slot);
+    ledger.pause(carrier_.now(), no_slot);
     const auto* const parts = if_is<DemoteParts>(&transfer);
     if (no_slot && parts != nullptr && parts->whole_again) {
       // It has a slot, which lacks pages that have changed: without another one it cannot leave.
-      stuck_.lacks_slot(directory_.at(ref), block_slots_.paused_until());
+      stuck_.lacks_slot(directory_.at(ref), ledger.paused_until());
     }
   }
   if (transfer.withdrawn) {
-    transfer.undo_error = block_slots_.last_error();
+    transfer.undo_error = ledger.last_error();
     keep(transfer);
     map_back(transfer);
     return;

@@ -23,8 +23,10 @@ void Demoter::write_changed(DemoteParts& transfer) {
   if (transfer.to_write == 0) {
     carrier_.set_range(transfer, 0, 0);
     written(transfer);
-  } else if (lacks || block_slots_.is_shared(extent.copy().stamp)) {
-    make_whole(transfer);  // It has no place for them, or a child of fork reads it as it is.
+  } else if (lacks || transfer.to->ledger.is_shared(extent.copy().stamp) ||
+             transfer.to != transfer.slot_tier) {
+    // It has no place for them, a child of fork reads it as it is, or its tier takes no writes now.
+    make_whole(transfer);
   } else {
     write_next(transfer);
   }
@@ -98,6 +100,7 @@ void Demoter::measured(DemoteParts& transfer) {
 
 void Demoter::find_slot(DemoteParts& transfer) {
   advance(transfer, Stage::slot);
+  transfer.slot_tier = transfer.to;
   const SlotId slot = new_slot(transfer);
   if (!slot.valid()) {
     return;
@@ -112,17 +115,21 @@ void Demoter::find_slot(DemoteParts& transfer) {
 // discarded are zeros in it.
 void Demoter::whole_written(DemoteParts& transfer) {
   copies_.give_up_slot(transfer.ref);
-  directory_.add_slot(transfer.ref, transfer.slot, block_slots_.stamp(),
+  directory_.add_slot(transfer.ref, transfer.to->number, transfer.slot, transfer.to->ledger.stamp(),
                       std::move(transfer.slot_pages));
   directory_.at(transfer.ref).zeros = 0;
 }
 
 // A write of parts has failed, three times perhaps. The bytes are where they were.
 void Demoter::not_written(DemoteParts& transfer, Status status) {
-  block_slots_.note_error(*status.info());
+  slots_.note_error(*transfer.to, *status.info());
   if (transfer.whole_again) {
-    block_slots_.free(transfer.slot);
-    failed(transfer, std::move(status));
+    transfer.to->ledger.free(transfer.slot);
+    if (to_next_tier(transfer, status, false)) {
+      find_slot(transfer);
+    } else {
+      failed(transfer, std::move(status));
+    }
   } else if (transfer.attempts++ < 2) {
     journal_.count(&Stats::io_retries);
     carrier_.queue_io(transfer);

@@ -10,6 +10,7 @@
 #include "mover/memories.hpp"
 #include "mover/parts.hpp"
 #include "mover/request.hpp"
+#include "mover/slot_tiers.hpp"
 #include "mover/stuck.hpp"
 #include "mover/transfer.hpp"
 
@@ -18,8 +19,8 @@ namespace tiermem {
 class Demoter {
  public:
   Demoter(Residency& residency, Memories& memories, Journal& journal, Carrier& carrier,
-          Copies& copies, Parts& parts, Stuck& stuck, Bounce& bounce, SlotLedger& block_slots,
-          SlotTier* block, const MoverOptions& options);
+          Copies& copies, Parts& parts, Stuck& stuck, Bounce& bounce, SlotTiers& slots,
+          const MoverOptions& options);
 
   /// Returns false if the extent cannot be written down now.
   bool start(ExtentRef ref, unsigned space, bool evict_after, Priority priority);
@@ -41,6 +42,8 @@ class Demoter {
   void read_missing(DemoteParts& transfer);
   /// The tier has grown.
   void find_slot(Demote& transfer);
+  /// The tier could not grow.
+  void not_grown(Demote& transfer, Status status);
   void failed(Demote& transfer, Status status);
   /// Drops frames that were not written. Returns whether there were any.
   bool run_drops();
@@ -51,6 +54,9 @@ class Demoter {
 
  private:
   // demote.cpp
+  SlotTiers::Entry* reserve_write(ExtentRef ref, unsigned tried);
+  bool has_other_tier(const Demote& transfer) const;
+  bool to_next_tier(Demote& transfer, const Status& why, bool no_slot);
   SlotId new_slot(Demote& transfer);
   void write_and_hash(Demote& transfer);
   void copied(Demote& transfer);
@@ -94,8 +100,7 @@ class Demoter {
   Parts& parts_;
   Stuck& stuck_;
   Bounce& bounce_;
-  SlotLedger& block_slots_;
-  SlotTier* const block_;
+  SlotTiers& slots_;
   const MoverOptions& options_;
   Deque<std::uint32_t> drops_;  // Transfers, until run_drops().
 };

@@ -18,12 +18,15 @@ std::string Mover::describe() const {
         memory.short_until, memory.remains.size());
   }
   text += fmt::format("  now {}, {} fruitless steps, writes paused to {}, stuck since {} to {}\n",
-                      now_, room_.fruitless(), engine_.block_slots().paused_until(),
-                      engine_.stuck().since(), engine_.stuck().until());
-  text += fmt::format("  block tier: {} in flight, {} of them reads, {} background bytes\n",
-                      engine_.block_channel().in_flight().weight,
-                      engine_.block_channel().in_flight().reads,
-                      engine_.block_channel().in_flight().background_bytes);
+                      now_, room_.fruitless(), slots_.paused_until(), engine_.stuck().since(),
+                      engine_.stuck().until());
+  for (const SlotTiers::Entry& slots : slots_) {
+    const Channel::InFlight& in_flight = slots.channel.in_flight();
+    text += fmt::format(
+        "  slot tier {}: {} in flight, {} of them reads, {} background bytes, paused to {}, {}\n",
+        slots.number, in_flight.weight, in_flight.reads, in_flight.background_bytes,
+        slots.ledger.paused_until(), slots.ledger.last_error().text);
+  }
   text += desk_.describe_requests();
   engine_.each_transfer([&](const Transfer& transfer) {
     text += fmt::format("  transfer {}: {} in stage {}, extent {} space {}\n",

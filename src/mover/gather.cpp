@@ -19,9 +19,9 @@ void Gatherer::start(Request& request, std::span<GatherRead> reads) {
   [[maybe_unused]] const Pin pin = directory_.word(kHost, transfer.into).pin_read();
   assert(pin == Pin::ok);  // The caller has a view of it.
   const SlotCopy copy = directory_.slot_copy(ref);
-  transfer.slot_tier = copy.in_file() ? files_ : block_;
+  transfer.slot_tier = &slots_.of(copy);
   transfer.slot = copy.slot;
-  carrier_.channel_of(transfer).queue_gather(transfer.job.transfer, transfer.reads);
+  transfer.slot_tier->channel.queue_gather(transfer.job.transfer, transfer.reads);
 }
 
 void Gatherer::send_read(Gather& transfer, std::uint32_t number) {
@@ -31,8 +31,8 @@ void Gatherer::send_read(Gather& transfer, std::uint32_t number) {
   journal_.count(&Stats::gather_reads);
   journal_.count(&Stats::gather_bytes, read.length);
   // A file's slots are numbered by the block; others are read from an offset.
-  const bool file = transfer.slot_tier == files_;
-  transfer.slot_tier->submit(
+  const bool file = transfer.slot_tier->has_files();
+  transfer.slot_tier->tier->submit(
       {.cookie = std::uint64_t{number + 1} << 32 | transfer.job.transfer,
        .slot = file ? SlotId{transfer.slot.value + read.offset / kSmallestExtent} : transfer.slot,
        .data = read.data,
@@ -69,7 +69,7 @@ void note_first_read(const Directory& directory, ExtentRef ref, const GatherRead
 void Gatherer::read_done(const SlotCompletion& completion) {
   Gather& transfer = carrier_.at<Gather>(static_cast<std::uint32_t>(completion.cookie));
   const auto number = static_cast<std::uint32_t>(completion.cookie >> 32) - 1;
-  Channel& channel = carrier_.channel_of(transfer);
+  Channel& channel = transfer.slot_tier->channel;
   channel.read_ended();
   --transfer.open;
   if (transfer.request == nullptr) {
@@ -94,7 +94,7 @@ void Gatherer::read_done(const SlotCompletion& completion) {
     }
   } else {
     journal_.note_slot_bytes(*transfer.slot_tier, false, read.length);
-    if (checksums_ && transfer.slot_tier == files_) {
+    if (checksums_ && transfer.slot_tier->has_files()) {
       note_first_read(directory_, transfer.ref, read, parts_.checksum_block(transfer.ref));
     }
     const Checksums* const sums = checksums_ ? directory_.at(transfer.ref).copy().sums : nullptr;
@@ -131,7 +131,7 @@ void Gatherer::desert(const Request& request) {
     transfer.request = nullptr;
     transfer.reads = {};
     transfer.issued = 0;
-    carrier_.channel_of(transfer).forget_gather(number);
+    transfer.slot_tier->channel.forget_gather(number);
     if (transfer.open == 0) {
       deserted_.push_back(number);  // Not from here: the waiters for the extent would run.
     }

@@ -14,6 +14,7 @@
 #include "mover/gather.hpp"
 #include "mover/parts.hpp"
 #include "mover/request.hpp"
+#include "mover/slot_tiers.hpp"
 #include "mover/transfer.hpp"
 
 namespace tiermem {
@@ -21,14 +22,13 @@ namespace tiermem {
 class Gatherer {
  public:
   Gatherer(Residency& residency, Journal& journal, Carrier& carrier, const Parts& parts,
-           SlotTier* block, SlotTier* files, bool checksums)
+           SlotTiers& slots, bool checksums)
       : residency_(residency),
         directory_(residency),
         journal_(journal),
         carrier_(carrier),
         parts_(parts),
-        block_(block),
-        files_(files),
+        slots_(slots),
         checksums_(checksums) {}
 
   void start(Request& request, std::span<GatherRead> reads);
@@ -48,8 +48,7 @@ class Gatherer {
   Journal& journal_;
   Carrier& carrier_;
   const Parts& parts_;
-  SlotTier* const block_;
-  SlotTier* const files_;
+  SlotTiers& slots_;
   const bool checksums_;
   Vector<std::uint32_t> deserted_;  // To end: no request and no read in progress.
 };

@@ -1,6 +1,7 @@
 // The mover's accounting and records, derived again from what they describe. For simulation and
 // tests.
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -69,11 +70,16 @@ std::string Mover::check_invariants() {
       }
     }
   }
-  Owners slots;
-  std::uint64_t slot_bytes = 0;
-  for (const SharedSlots::Kept& parked : engine_.block_slots().shared().kept()) {
-    slots.add(parked.slot.value, kMovers);
-    slot_bytes += block_->bytes_of(parked.slot);
+  struct Slots {
+    Owners owners;
+    std::uint64_t bytes = 0;
+  };
+  std::array<Slots, kMostWritableTiers> slots;
+  for (const SlotTiers::Entry* const tier : slots_.writable()) {
+    for (const SharedSlots::Kept& kept : tier->ledger.shared().kept()) {
+      slots[tier->number].owners.add(kept.slot.value, kMovers);
+      slots[tier->number].bytes += tier->tier->bytes_of(kept.slot);
+    }
   }
   const Vector<std::uint64_t> freeing = engine_.freeing();
   std::string wrong_transfer;
@@ -83,8 +89,8 @@ std::string Mover::check_invariants() {
     }
     const auto* const whole = if_is<DemoteParts>(&transfer);
     if (whole != nullptr && whole->whole_again && transfer.stage == Stage::write) {
-      slots.add(transfer.slot.value, transfer.ref);
-      slot_bytes += engine_.slot_bytes_of(*whole);
+      slots[whole->to->number].owners.add(transfer.slot.value, transfer.ref);
+      slots[whole->to->number].bytes += engine_.slot_bytes_of(*whole);
     }
     const auto* const parts = if_is<PromoteParts>(&transfer);
     const bool topping_up = parts != nullptr && parts->topping_up;
@@ -129,8 +135,8 @@ std::string Mover::check_invariants() {
         return fmt::format("extent {} has {} holds, {} found", ref, extent.holds, by.holds);
       }
       if (extent.copy().owned()) {
-        slots.add(extent.copy().slot.value, ref);
-        slot_bytes += engine_.copies().slot_bytes_of(ref);
+        slots[extent.copy().tier].owners.add(extent.copy().slot.value, ref);
+        slots[extent.copy().tier].bytes += engine_.copies().slot_bytes_of(ref);
       }
       const SlotPages* const pages = extent.copy().pages;
       if (pages != nullptr && (!extent.copy().owned() || pages->stored == 0 || !pages->saves() ||
@@ -138,11 +144,12 @@ std::string Mover::check_invariants() {
         return fmt::format("extent {}: {} slot with {} of {} pages", ref,
                            extent.copy().owned() ? "a" : "no", pages->stored, pages->count);
       }
-      if (extent.copy().owned() &&
-          engine_.copies().slot_bytes_of(ref) != block_->bytes_of(extent.copy().slot)) {
-        return fmt::format("extent {}: a slot of {} bytes, for {}", ref,
-                           block_->bytes_of(extent.copy().slot),
-                           engine_.copies().slot_bytes_of(ref));
+      if (extent.copy().owned()) {
+        const std::uint64_t charged = slots_.of(extent.copy()).tier->bytes_of(extent.copy().slot);
+        if (engine_.copies().slot_bytes_of(ref) != charged) {
+          return fmt::format("extent {}: a slot of {} bytes, for {}", ref, charged,
+                             engine_.copies().slot_bytes_of(ref));
+        }
       }
       const Transfer* const transfer = engine_.transfer_of(ref);
       const auto* const promote = if_is<Promote>(transfer);
@@ -245,13 +252,17 @@ std::string Mover::check_invariants() {
       }
     }
   }
-  if (block_ != nullptr && !engine_.block_slots().shared().any_inherited() &&
-      slot_bytes != block_->usage().in_use) {
-    return fmt::format("slots of {} bytes are held, the tier charges {}", slot_bytes,
-                       block_->usage().in_use);
-  }
-  if (const auto two = slots.clash()) {
-    return fmt::format("{} and {} have the same slot", name_of(two->first), name_of(two->second));
+  for (const SlotTiers::Entry* const tier : slots_.writable()) {
+    Slots& found = slots[tier->number];
+    const std::uint64_t charged = tier->tier->usage().in_use;
+    if (!tier->ledger.shared().any_inherited() && found.bytes != charged) {
+      return fmt::format("slots of {} bytes are held in tier {}, which charges {}", found.bytes,
+                         tier->number, charged);
+    }
+    if (const auto two = found.owners.clash()) {
+      return fmt::format("{} and {} have the same slot in tier {}", name_of(two->first),
+                         name_of(two->second), tier->number);
+    }
   }
   for (unsigned space = 0; space < memories_.spaces(); ++space) {
     if (const auto two = frames[space].clash()) {

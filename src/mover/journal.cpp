@@ -37,12 +37,7 @@ void Journal::note_direct(const Transfer& transfer, bool write, std::uint64_t by
   count(write ? &Stats::gpu_direct_out : &Stats::gpu_direct_in, bytes);
   TierStats& total = direct_bytes_[memories_.of(transfer.space, transfer.frame).index];
   (write ? total.bytes_out : total.bytes_in) += bytes;
-  note_slot_bytes(*block_, write, bytes);
-}
-
-void Journal::note_slot_bytes(const SlotTier& tier, bool write, std::uint64_t bytes) {
-  TierStats& total = &tier == files_ ? file_bytes_ : block_bytes_;
-  (write ? total.bytes_in : total.bytes_out) += bytes;
+  note_slot_bytes(*transfer.slot_tier, write, bytes);
 }
 
 void Journal::note_copies(Transfer& transfer) {
@@ -99,14 +94,14 @@ void Journal::note_end(const Transfer& transfer) {
     receipt.mechanism = static_cast<Receipt::Mechanism>(transfer.job.mechanism);
   } else if (transfer.demotes()) {
     receipt.from = place_of(transfer.space, transfer.frame);
-    receipt.to = block_->place();
+    receipt.to = transfer.slot_tier->tier->place();
   } else {
     receipt.to = place_of(transfer.space, transfer.frame);
     receipt.mechanism = transfer.pages != 0
                             ? Receipt::Mechanism::copy
                             : static_cast<Receipt::Mechanism>(transfer.job.mechanism);
     if (transfer.reading) {
-      receipt.from = transfer.slot_tier != nullptr ? transfer.slot_tier->place() : Place{};
+      receipt.from = transfer.slot_tier != nullptr ? transfer.slot_tier->tier->place() : Place{};
     } else if (promote->source != kNoSpace) {
       receipt.from = place_of(promote->source, directory_.frame(promote->source, transfer.ref));
       receipt.bytes = directory_.bytes_of(transfer.ref);

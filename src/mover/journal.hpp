@@ -9,6 +9,7 @@
 #include <string>
 
 #include "mover/memories.hpp"
+#include "mover/slot_tiers.hpp"
 #include "mover/transfer.hpp"
 #include "observe/histogram.hpp"
 #include "observe/receipts.hpp"
@@ -18,10 +19,9 @@ namespace tiermem {
 
 class Journal {
  public:
-  /// Keeps the last `kept` receipts. `block`, `files`: the slot tiers, or null.
-  Journal(const Directory& directory, const Memories& memories, const SlotTier* block,
-          const SlotTier* files, std::uint32_t kept)
-      : directory_(directory), memories_(memories), block_(block), files_(files), receipts_(kept) {}
+  /// Keeps the last `kept` receipts.
+  Journal(const Directory& directory, const Memories& memories, std::uint32_t kept)
+      : directory_(directory), memories_(memories), receipts_(kept) {}
 
   void begin_step(std::int64_t now) {
     now_ = now;
@@ -61,11 +61,14 @@ class Journal {
   /// A slot tier has completed its part of the transfer, `bytes` if it worked.
   void note_io(Transfer& transfer, const SlotCompletion& completion, bool write,
                std::uint64_t bytes);
-  /// `bytes` of the transfer went from the memory of a device to the block tier past the host
-  /// (`write`), or came from there.
+  /// `bytes` of the transfer went from the memory of a device to a slot past the host (`write`), or
+  /// came from there.
   void note_direct(const Transfer& transfer, bool write, std::uint64_t bytes);
   /// `bytes` went to a slot tier, or came from there.
-  void note_slot_bytes(const SlotTier& tier, bool write, std::uint64_t bytes);
+  void note_slot_bytes(const SlotTiers::Entry& tier, bool write, std::uint64_t bytes) {
+    TierStats& total = slot_bytes_[tier.number];
+    (write ? total.bytes_in : total.bytes_out) += bytes;
+  }
   /// The transfer's job has copied between the host and a device, or between devices.
   void note_copies(Transfer& transfer);
   /// The transfer is about to end. Undone transfers, and spare buffers made ahead, get no receipt.
@@ -91,9 +94,7 @@ class Journal {
     stats.step_ns_p99 = step_ns_.percentile(0.99);
   }
   /// Only bytes_in and bytes_out: of a slot tier all, of a memory those past the host.
-  const TierStats& bytes_of(const SlotTier& tier) const {
-    return &tier == files_ ? file_bytes_ : block_bytes_;
-  }
+  const TierStats& bytes_of(const SlotTiers::Entry& tier) const { return slot_bytes_[tier.number]; }
   const TierStats& bytes_of(const MemoryLedger& memory) const {
     return direct_bytes_[memory.index];
   }
@@ -109,10 +110,8 @@ class Journal {
 
   const Directory directory_;
   const Memories& memories_;
-  const SlotTier* const block_;
-  const SlotTier* const files_;
   // Only bytes_in and bytes_out.
-  TierStats block_bytes_{}, file_bytes_{};
+  std::array<TierStats, kFileTier + 1> slot_bytes_{};
   std::array<TierStats, kMaxSpaces * kMostMemories> direct_bytes_{};  // By memory.
   std::int64_t now_ = 0;
   std::uint64_t activity_ = 0;

@@ -9,19 +9,22 @@
 
 namespace tiermem {
 
-Mover::Mover(Residency& residency, std::span<AddressSpace* const> spaces, SlotTier* block,
-             SlotTier* files, Workers& workers, const MoverOptions& options)
+Mover::Mover(Residency& residency, std::span<AddressSpace* const> spaces,
+             std::span<SlotTier* const> slots, SlotTier* files, Workers& workers,
+             const MoverOptions& options)
     : residency_(residency),
       directory_(residency),
-      block_(block),
-      journal_(directory_, memories_, block, files, options.receipts),
+      slots_(slots, files, workers,
+             {.endurance_bytes_per_day = options.endurance_bytes_per_day,
+              .degraded_ns = options.degraded_ns}),
+      journal_(directory_, memories_, options.receipts),
       stock_(residency),
-      engine_(residency, memories_, journal_, stock_, block, files, workers, options),
+      engine_(residency, memories_, journal_, stock_, slots_, workers, options),
       gather_needs_(directory_, engine_, options.checksums),
       needs_(residency, memories_, engine_, gather_needs_),
       room_(residency, memories_, journal_, stock_, engine_, workers, options.ahead_bytes_max),
       refusals_(residency, memories_, engine_, needs_, room_, options.explain),
-      queries_(residency, memories_, journal_, stock_, engine_, room_, refusals_, block, files),
+      queries_(residency, memories_, journal_, stock_, engine_, room_, refusals_),
       read_ahead_(directory_, options.scan_bytes),
       desk_(residency, memories_, journal_, read_ahead_, engine_, needs_, gather_needs_, room_,
             refusals_, queries_, workers, options.prefetch_limit) {
@@ -123,7 +126,7 @@ bool Mover::waits_for_pins() const {
 }
 
 void Mover::child_of_parent() {
-  engine_.block_slots().child_of_parent();
+  slots_.child_of_parent();
   take_posts();
   desk_.end_before_fork();
   desk_.deliver();
@@ -138,8 +141,10 @@ void Mover::test_begin_near_wrap(std::uint32_t left) {
 }
 
 void Mover::child_ended(std::uint32_t child) {
-  engine_.block_slots().child_ended(child);
-  engine_.copies().room_in_slots();
+  slots_.child_ended(child);
+  for (SlotTiers::Entry* const slots : slots_.writable()) {
+    engine_.copies().room_in_slots(*slots);
+  }
 }
 
 void Mover::take_posts() {

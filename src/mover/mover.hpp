@@ -40,6 +40,7 @@
 #include "mover/refusals.hpp"
 #include "mover/request.hpp"
 #include "mover/room.hpp"
+#include "mover/slot_tiers.hpp"
 #include "mover/stock.hpp"
 #include "mover/transfer_engine.hpp"
 #include "observe/receipts.hpp"
@@ -54,9 +55,11 @@ class Mover {
  public:
   static constexpr std::int64_t kNever = tiermem::kNever;
 
-  /// `spaces[0]` is the host's. `block` and `files` may be null.
-  Mover(Residency& residency, std::span<AddressSpace* const> spaces, SlotTier* block,
-        SlotTier* files, Workers& workers, const MoverOptions& options);
+  /// `spaces[0]` is the host's. `slots`: the slot tiers that take writes, in the order of demotion.
+  /// `files` may be null.
+  Mover(Residency& residency, std::span<AddressSpace* const> spaces,
+        std::span<SlotTier* const> slots, SlotTier* files, Workers& workers,
+        const MoverOptions& options);
   ~Mover();
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
@@ -91,9 +94,9 @@ class Mover {
   bool rested() const { return desk_.rests() && engine_.rests(); }
   // After a fork, while it still rests, and before the next step.
   /// False once the numbers of forks are used up: the next child gets no context.
-  bool can_follow_fork() const { return !engine_.block_slots().shared().is_full(); }
+  bool can_follow_fork() const { return slots_.can_follow_fork(); }
   /// In the parent: a child reads the slots there are. Its number, for child_ended().
-  std::uint32_t parent_of_child() { return engine_.block_slots().parent_of_child(); }
+  std::uint32_t parent_of_child() { return slots_.parent_of_child(); }
   /// In the child: the slots there are belong to the parent. Requests of threads that do not exist
   /// here end; frees go on.
   void child_of_parent();
@@ -104,7 +107,7 @@ class Mover {
   /// A device space's bytes can come from a slot, and go there.
   bool has_staging() const { return engine_.bounce().has_staging(); }
   /// Slots wait for the end of a child.
-  bool waits_for_child() const { return !engine_.block_slots().shared().kept().empty(); }
+  bool waits_for_child() const { return slots_.waits_for_child(); }
 
   bool idle() const {
     return desk_.active().empty() && engine_.live() == 0 && engine_.housekeeping() == 0 &&
@@ -147,7 +150,6 @@ class Mover {
   // Constant after construction.
   Residency& residency_;
   const Directory directory_;
-  SlotTier* const block_;
 
   // Any thread: the queue of posts, newest first.
   std::atomic<Request*> posts_{nullptr};
@@ -155,6 +157,7 @@ class Mover {
   // All others are the stepping thread's. Each part calls only those above it.
   std::int64_t now_ = 0;
   Memories memories_;
+  SlotTiers slots_;
   Journal journal_;
   Stock stock_;
   TransferEngine engine_;  // Its ends are taken between two steps.

@@ -11,7 +11,7 @@ bool Parts::takes_parts(const BufferRecord& record) const {
   const std::uint32_t flags = record.flags.load(std::memory_order_relaxed);
   const std::uint64_t extent = std::uint64_t{1}
                                << record.extent_shift.load(std::memory_order_relaxed);
-  return (flags & kMapped) != 0 && memories_.spaces() == 1 && block_ != nullptr &&
+  return (flags & kMapped) != 0 && memories_.spaces() == 1 && slots_.any_writable() &&
          options_.checksums && (flags & kNoChecksum) == 0 &&
          !record.read_only.load(std::memory_order_relaxed) && extent <= bounce_.area_bytes() &&
          memories_.space(kHost).takes_parts(extent);
@@ -65,7 +65,7 @@ void Parts::start(ExtentRef ref, unsigned space, FrameId frame, Priority priorit
   transfer.pages = pages;
   transfer.topping_up = extent.parts != 0;
   transfer.reading = true;
-  transfer.slot_tier = block_;
+  transfer.slot_tier = &slots_.of(extent.copy());
   transfer.slot = extent.copy().slot;
   directory_.word(space, ref).set_phase(Phase::incoming);
   transfer.from = lowest(transfer.pages) * kSmallestExtent;

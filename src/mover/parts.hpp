@@ -14,6 +14,7 @@
 #include "mover/carrier.hpp"
 #include "mover/copies.hpp"
 #include "mover/memories.hpp"
+#include "mover/slot_tiers.hpp"
 #include "mover/transfer.hpp"
 #include "policy/write_tracking.hpp"
 #include "residency/directory.hpp"
@@ -23,14 +24,14 @@ namespace tiermem {
 class Parts {
  public:
   Parts(const Directory& directory, Memories& memories, Journal& journal, Carrier& carrier,
-        Copies& copies, Bounce& bounce, SlotTier* block, const MoverOptions& options)
+        Copies& copies, Bounce& bounce, SlotTiers& slots, const MoverOptions& options)
       : directory_(directory),
         memories_(memories),
         journal_(journal),
         carrier_(carrier),
         copies_(copies),
         bounce_(bounce),
-        block_(block),
+        slots_(slots),
         options_(options),
         part_size_(options.usual_part) {}
 
@@ -79,7 +80,7 @@ class Parts {
   Carrier& carrier_;
   Copies& copies_;
   Bounce& bounce_;
-  SlotTier* const block_;
+  SlotTiers& slots_;
   const MoverOptions& options_;
   PartSize part_size_;
   WriteTracking write_tracking_;

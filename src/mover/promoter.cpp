@@ -10,8 +10,7 @@ namespace tiermem {
 
 Promoter::Promoter(Residency& residency, Memories& memories, Journal& journal, Stock& stock,
                    Carrier& carrier, Copies& copies, const Parts& parts, Bounce& bounce,
-                   SlotLedger& block_slots, SlotTier* block, SlotTier* files,
-                   const MoverOptions& options)
+                   SlotTiers& slots, const MoverOptions& options)
     : residency_(residency),
       directory_(residency),
       memories_(memories),
@@ -21,9 +20,7 @@ Promoter::Promoter(Residency& residency, Memories& memories, Journal& journal, S
       copies_(copies),
       parts_(parts),
       bounce_(bounce),
-      block_slots_(block_slots),
-      block_(block),
-      files_(files),
+      slots_(slots),
       options_(options) {}
 
 void Promoter::start(ExtentRef ref, unsigned space, FrameId frame, Priority priority,
@@ -43,9 +40,9 @@ void Promoter::start(ExtentRef ref, unsigned space, FrameId frame, Priority prio
   transfer.source = source.from == Source::From::memory ? source.space : kNoSpace;
   transfer.reading = source.from == Source::From::slot;
   transfer.clear = source.clears;
-  if (!transfer.discard && transfer.source == kNoSpace) {
+  if (transfer.reading) {
     const SlotCopy copy = directory_.slot_copy(ref);
-    transfer.slot_tier = copy.in_file() ? files_ : block_;
+    transfer.slot_tier = &slots_.of(copy);
     transfer.slot = copy.slot;
     if (carrier_.slot_pages_of(transfer) != nullptr) {
       carrier_.set_range(transfer, 0, directory_.bytes_of(ref));
@@ -147,7 +144,7 @@ Route::Sums Promoter::sums_to_check(Promote& transfer) {
     const bool all_seen = std::find(blocks, end, Checksums::Hash{}) == end;
     return all_seen ? Route::Sums::all : Route::Sums::some;  // A gather has seen some of a file.
   }
-  if (transfer.slot_tier != files_) {
+  if (!transfer.slot_tier->has_files()) {
     return Route::Sums::none;
   }
   // First read of an adopted file: what is seen now is what must be seen later.
@@ -194,7 +191,7 @@ void Promoter::job_done(Promote& transfer) {
   if (job.checksum_bad) {
     Status why;
     if (!carrier_.reads_again(transfer, why)) {
-      const bool kept = transfer.slot_tier == files_ || transfer.space != kHost;
+      const bool kept = transfer.slot_tier->has_files() || transfer.space != kHost;
       transfer.origin = kept ? transfer.origin : Phase::lost;
       failed(transfer, std::move(why));
     }
@@ -381,7 +378,7 @@ void Promoter::failed(Promote& transfer, Status status) {
   transfer.outcome = Transfer::Outcome::undone;
   if (transfer.spills) {
     memory_of_source(transfer).exit_backoff.failed(carrier_.now());
-    block_slots_.note_error(status.info() != nullptr ? *status.info() : ErrorInfo{});
+    slots_.note_error(status.info() != nullptr ? *status.info() : ErrorInfo{});
   }
   undo(transfer, &status);
 }

@@ -10,6 +10,7 @@
 #include "mover/memories.hpp"
 #include "mover/parts.hpp"
 #include "mover/request.hpp"
+#include "mover/slot_tiers.hpp"
 #include "mover/stock.hpp"
 #include "mover/transfer.hpp"
 #include "policy/route.hpp"
@@ -20,8 +21,8 @@ namespace tiermem {
 class Promoter {
  public:
   Promoter(Residency& residency, Memories& memories, Journal& journal, Stock& stock,
-           Carrier& carrier, Copies& copies, const Parts& parts, Bounce& bounce,
-           SlotLedger& block_slots, SlotTier* block, SlotTier* files, const MoverOptions& options);
+           Carrier& carrier, Copies& copies, const Parts& parts, Bounce& bounce, SlotTiers& slots,
+           const MoverOptions& options);
 
   /// Brings the extent into the frame. `discards_for`: the request overwrites all of it. `shows`:
   /// it is wanted in its window on a device. The transfer may have ended when this returns.
@@ -100,9 +101,7 @@ class Promoter {
   Copies& copies_;
   const Parts& parts_;
   Bounce& bounce_;
-  SlotLedger& block_slots_;
-  SlotTier* const block_;
-  SlotTier* const files_;
+  SlotTiers& slots_;
   const MoverOptions& options_;
   Vector<std::uint32_t> recopies_;   // With a source that is or was written.
   Vector<std::uint32_t> abandoned_;  // That failed and are still pinned by streams.

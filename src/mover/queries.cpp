@@ -90,17 +90,14 @@ void Queries::fill_stats(Stats& stats) const {
     (space == kHost ? stats.dram_used : stats.gpu_used) += usage.used();
     (space == kHost ? stats.dram_pinned : stats.gpu_pinned) += pinned;
   }
-  if (block_ != nullptr) {
-    const SlotUsage slots = block_->usage();
-    const TierStats& bytes = journal_.bytes_of(*block_);
-    add({block_->place(), slots.budget, slots.in_use, 0, bytes.bytes_in, bytes.bytes_out});
-    stats.block_budget = slots.budget;
-    stats.block_used = slots.in_use;
-    stats.degraded_devices = block_->degraded();
-  }
-  if (files_ != nullptr) {
-    const TierStats& bytes = journal_.bytes_of(*files_);
-    add({files_->place(), 0, 0, 0, bytes.bytes_in, bytes.bytes_out});
+  for (const SlotTiers::Entry& slots : engine_.slots()) {
+    const SlotUsage usage = slots.takes_writes() ? slots.tier->usage() : SlotUsage{};
+    const TierStats& bytes = journal_.bytes_of(slots);
+    add({slots.tier->place(), usage.budget, usage.in_use, 0, bytes.bytes_in, bytes.bytes_out});
+    const std::uint64_t more = ~std::uint64_t{0} - stats.block_budget;
+    stats.block_budget += std::min(usage.budget, more);
+    stats.block_used += usage.in_use;
+    stats.degraded_devices += slots.takes_writes() ? slots.tier->degraded() : 0;
   }
   const Spares::Count spares = residency_.spares.count();
   const std::uint64_t making = stock_.under_way();

@@ -20,10 +20,8 @@ namespace tiermem {
 
 class Queries {
  public:
-  /// `block` and `files` may be null.
   Queries(Residency& residency, Memories& memories, const Journal& journal, const Stock& stock,
-          TransferEngine& engine, Room& room, const Refusals& refusals, const SlotTier* block,
-          const SlotTier* files)
+          TransferEngine& engine, Room& room, const Refusals& refusals)
       : residency_(residency),
         directory_(residency),
         memories_(memories),
@@ -31,9 +29,7 @@ class Queries {
         stock_(stock),
         engine_(engine),
         room_(room),
-        refusals_(refusals),
-        block_(block),
-        files_(files) {}
+        refusals_(refusals) {}
 
   void begin_step(std::int64_t now) { now_ = now; }
 
@@ -55,8 +51,6 @@ class Queries {
   TransferEngine& engine_;
   Room& room_;
   const Refusals& refusals_;
-  const SlotTier* const block_;
-  const SlotTier* const files_;
   std::int64_t now_ = 0;
 };
 

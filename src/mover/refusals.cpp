@@ -25,7 +25,7 @@ bool Refusals::nothing_will_change(const Request& asking) const {
 
 // Returns whether a copy out of the memory, or a write, will be tried again after its backoff.
 bool Refusals::tries_again(const MemoryLedger& memory) const {
-  return engine_.block_slots().tries_again(now_) ||
+  return engine_.slots().tries_again(now_) ||
          (!memory.exit_backoff.over(now_) && !memory.exit_backoff.gave_up()) ||
          (!memory.entry_backoff.over(now_) && !memory.entry_backoff.gave_up());
 }
@@ -96,9 +96,9 @@ Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t n
     set_text(info.text, said);
     return Status(info);
   }
-  if (engine_.block_slots().tier() == nullptr) {
+  if (!engine_.slots().any_writable()) {
     said += "; there is no block tier to write to";
-  } else if (const ErrorInfo& error = engine_.block_slots().last_error(); error.code != Code::ok) {
+  } else if (const ErrorInfo& error = engine_.slots().last_error(); error.code != Code::ok) {
     said += text("; {}", error.text);
     info.native = error.native;
   }

@@ -32,8 +32,8 @@ Desk::Arm Desk::arm_release_memory(Request& request, Need& need) {
   if (request.status.ok()) {
     request.status =
         memory.lost ? Refusals::lost(memory)
-        : !memory.exit_backoff.over(now_) && engine_.block_slots().last_error().code != Code::ok
-            ? Status(engine_.block_slots().last_error())
+        : !memory.exit_backoff.over(now_) && engine_.slots().last_error().code != Code::ok
+            ? Status(engine_.slots().last_error())
             : refusals_.no_room(&request, kHost, directory_.bytes_of(need.ref));
   }
   return Arm::ready;

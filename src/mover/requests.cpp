@@ -202,7 +202,7 @@ void Desk::finish_free(Request& request) {
     }
   }
   if (record.adopted()) {
-    engine_.file_slots().free(record.first_slot());
+    engine_.slots().at(kFileTier).ledger.free(record.first_slot());
   }
   residency_.buffers.retire(request.index);
   complete(request, {});

@@ -386,8 +386,7 @@ bool Room::serve_budget_change() {
 // refused because memory and block tier are full. Extents that a request waits for go last. Returns
 // whether there were any.
 bool Room::drop_from_slots(std::uint64_t bytes) {
-  if (engine_.block_slots().tier() == nullptr ||
-      engine_.block_slots().last_error().code != Code::no_capacity) {
+  if (!engine_.slots().full()) {
     return false;
   }
   return engine_.copies().drop_from_slots(bytes, false) != 0 ||

@@ -14,7 +14,7 @@ namespace tiermem {
 void Carrier::queue_io(Transfer& transfer) {
   // Background reads and writes are apart: one may be held back while the other goes on.
   const bool apart = transfer.priority > Priority::room && transfer.demotes();
-  channel_of(transfer).queue(transfer.job.transfer, load_of(transfer), apart);
+  transfer.slot_tier->channel.queue(transfer.job.transfer, load_of(transfer), apart);
 }
 
 void Carrier::send(Transfer& transfer, unsigned depth) {
@@ -32,17 +32,17 @@ void Carrier::send(Transfer& transfer, unsigned depth) {
       pages == nullptr ? transfer.from
                        : pages->before(static_cast<unsigned>(transfer.from / pages->page_bytes)) *
                              std::uint64_t{pages->page_bytes};
-  transfer.slot_tier->submit({.cookie = transfer.job.transfer,
-                              .slot = transfer.slot,
-                              .write = transfer.writes(),
-                              .data = transfer.job.data + transfer.from,
-                              .length = io_bytes(transfer),
-                              .offset = offset});
+  transfer.slot_tier->tier->submit({.cookie = transfer.job.transfer,
+                                    .slot = transfer.slot,
+                                    .write = transfer.writes(),
+                                    .data = transfer.job.data + transfer.from,
+                                    .length = io_bytes(transfer),
+                                    .offset = offset});
 }
 
 void Carrier::io_ended(Transfer& transfer, const SlotCompletion& completion) {
   transfer.at_device = false;
-  channel_of(transfer).ended(load_of(transfer));
+  transfer.slot_tier->channel.ended(load_of(transfer));
   journal_.note_io(transfer, completion, transfer.writes(), io_bytes(transfer));
   journal_.count(&Stats::io_retries, completion.retries);
 }
@@ -54,8 +54,8 @@ Route::Ends Carrier::ends_of(const Transfer& transfer) const {
   const Route::End memory = end_at(transfer.space);
   return {.from = transfer.reading ? Route::End::slot : memory,
           .to = transfer.reading ? memory : Route::End::slot,
-          .slot_reaches = options_.direct != nullptr && transfer.slot_tier == block_ &&
-                          block_slots_.tries_direct(now_) &&
+          .slot_reaches = options_.direct != nullptr && transfer.slot_tier->rank() == 0 &&
+                          transfer.slot_tier->ledger.tries_direct(now_) &&
                           options_.direct->reaches(*memory_of(transfer).tier, transfer.slot),
           .sums = (options_.checksums && !directory_.has_flag(transfer.ref, kNoChecksum)) ||
                   (transfer.reading && copy.sums != nullptr),
@@ -64,34 +64,34 @@ Route::Ends Carrier::ends_of(const Transfer& transfer) const {
 
 bool Carrier::direct_ended(Transfer& transfer) {
   transfer.at_device = false;
-  channel_of(transfer).ended(load_of(transfer));
+  transfer.slot_tier->channel.ended(load_of(transfer));
   ++transfer.requests;
   if (transfer.job.status.ok()) {
-    block_slots_.direct_worked(transfer.slot, transfer.job.bytes, transfer.writes());
+    transfer.slot_tier->ledger.direct_worked(transfer.slot, transfer.job.bytes, transfer.writes());
     transfer.moved += transfer.job.bytes;
     transfer.path = Receipt::Path::direct;
     return true;
   }
   journal_.count(&Stats::gpu_direct_errors);
   ++transfer.retries;
-  block_slots_.direct_failed(now_);  // So it is not tried again here.
+  transfer.slot_tier->ledger.direct_failed(now_);  // So it is not tried again here.
   transfer.way = Route::Way::staging;
   return false;
 }
 
 Status Carrier::io_error(const Transfer& transfer, const SlotCompletion& completion) const {
-  const bool changed = transfer.slot_tier == files_ && completion.native == ESTALE;
+  const bool changed = transfer.slot_tier->has_files() && completion.native == ESTALE;
   ErrorInfo info =
       error_info(completion.code, "{} of buffer '{}' failed on {} at offset {}: {}; {}",
                  transfer.writes() ? "writing an extent" : "reading an extent",
                  directory_.record_of(transfer.ref).label.get().view(),
-                 transfer.slot_tier->device_name(completion.device), completion.device_offset,
+                 transfer.slot_tier->tier->device_name(completion.device), completion.device_offset,
                  changed ? "the file has changed since it was adopted (size or modification time)"
                  : completion.native != 0 ? std::strerror(completion.native)
                                           : code_name(completion.code),
                  changed ? "adopt it again" : "see the kernel's log (dmesg)");
   info.native = completion.native;
-  info.tier = transfer.slot_tier->place();
+  info.tier = transfer.slot_tier->tier->place();
   info.device = completion.device;
   info.offset = completion.device_offset;
   info.buffer = directory_.handle_of(transfer.ref);
@@ -117,14 +117,15 @@ bool Carrier::reads_again(Transfer& transfer, Status& why) {
     queue_io(transfer);
     return true;
   }
-  const bool adopted = transfer.slot_tier == files_;
+  const bool adopted = transfer.slot_tier->has_files();
+  const SlotTier& tier = *transfer.slot_tier->tier;
   const Job& job = transfer.job;
   const std::uint64_t offset = std::uint64_t{job.bad_block} * job.sums->block_bytes;
   why = fail(adopted ? Code::io_error : Code::lost,
              "buffer '{}', extent {}: the bytes at {} read back from {} are not those {}; {}",
              directory_.record_of(transfer.ref).label.get().view(),
              directory_.number_of(transfer.ref), offset,
-             transfer.slot_tier->device_name(transfer.slot_tier->device_of(transfer.slot)),
+             tier.device_name(tier.device_of(transfer.slot)),
              adopted ? "first read: the file has changed since" : "written: lost",
              adopted ? "adopt it again" : "write them again");
   extent.lost_with = kHost;
@@ -133,7 +134,8 @@ bool Carrier::reads_again(Transfer& transfer, Status& why) {
 
 // Returns the pages of the slot that the transfer reads or writes. Null: all of them.
 const SlotPages* Carrier::slot_pages_of(const Transfer& transfer) const {
-  if (transfer.slot_tier != block_ || transfer.kind == Transfer::Kind::gather) {
+  if (transfer.slot_tier == nullptr || transfer.slot_tier->has_files() ||
+      transfer.kind == Transfer::Kind::gather) {
     return nullptr;
   }
   const auto* const parts = if_is<DemoteParts>(&transfer);

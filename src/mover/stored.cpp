@@ -15,13 +15,16 @@ bool Demoter::measures(const Demote& transfer) const {
          memories_.space(transfer.space).host_addressable();
 }
 
-// Finds out which pages a new slot must have. An extent keeps a slot that can be written in place.
+// Finds out which pages a new slot must have. An extent keeps a slot that can be written in place,
+// in the tier that takes the bytes.
 void Demoter::measure(Demote& transfer) {
   const ExtentRef ref = transfer.ref;
   const SlotCopy& copy = directory_.at(ref).copy();
-  if (copy.owned() && !directory_.in_slot(ref) &&
-      (copy.pages != nullptr || block_slots_.is_shared(copy.stamp))) {
-    copies_.give_up_slot(ref);  // The changed pages are not known: all of it goes to another slot.
+  const bool stays = copy.tier == transfer.to->number || transfer.pages != 0;
+  if (copy.owned() &&
+      (!stays || (!directory_.in_slot(ref) &&
+                  (copy.pages != nullptr || transfer.to->ledger.is_shared(copy.stamp))))) {
+    copies_.give_up_slot(ref);  // All of it goes to another slot.
   }
   if (!copy.owned() && measures(transfer)) {
     Memory& tier = *carrier_.memory_of(transfer).tier;
@@ -86,7 +89,7 @@ void Demoter::send_runs(Demote& transfer, const SlotPages& pages) {
   for (unsigned begin = pages.next(first, true); begin < last;) {
     const unsigned end = std::min(pages.next(begin, false), last);
     ++transfer.open;
-    transfer.slot_tier->submit(
+    transfer.slot_tier->tier->submit(
         {.cookie = std::uint64_t{transfer.open} << 32 | transfer.job.transfer,
          .slot = transfer.slot,
          .write = true,

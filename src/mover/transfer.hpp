@@ -15,6 +15,7 @@
 #include "mover/gather.hpp"
 #include "mover/job.hpp"
 #include "mover/priority.hpp"
+#include "mover/slot_tiers.hpp"
 #include "mover/stages.hpp"
 #include "policy/route.hpp"
 #include "residency/checksum.hpp"
@@ -45,7 +46,7 @@ struct Transfer {
   PageMask pages = 0;  ///< The pages that come, leave, or are discarded. 0: a whole extent.
 
   // The slot, and the bytes of the extent that it reads or writes next.
-  SlotTier* slot_tier = nullptr;
+  SlotTiers::Entry* slot_tier = nullptr;
   SlotId slot{};
   bool reading = false;                   ///< Its bytes come from the slot.
   Route::Way way = Route::Way::straight;  ///< How they travel.
@@ -110,17 +111,19 @@ struct PromoteParts : Transfer {
 struct Demote : Transfer {
   static constexpr Kind kKind = Kind::demote;
 
-  bool evict_after = false;   ///< The frame is wanted.
-  bool withdrawn = false;     ///< The extent is mapped: the frame leaves its window first.
-  bool recalled = false;      ///< Withdrawn: back into the window as soon as may be.
-  bool rewrites = false;      ///< The slot has all of the bytes of before, and their checksums.
-  bool hashing = false;       ///< A worker computes `sums`, beside the write.
-  bool write_ended = false;   ///< `ended` waits for the worker.
-  std::uint32_t open = 0;     ///< Runs of pages that were given to the device and have not ended.
-  SlotCompletion ended;       ///< The sum of the runs that have ended.
-  std::uint64_t avoid = 0;    ///< Devices that failed this write.
-  std::int64_t wear = 0;      ///< Reserved of the endurance and not written; < 0 after retries.
-  ChecksumsOwner sums;        ///< For the bytes that it writes.
+  bool evict_after = false;  ///< The frame is wanted.
+  bool withdrawn = false;    ///< The extent is mapped: the frame leaves its window first.
+  bool recalled = false;     ///< Withdrawn: back into the window as soon as may be.
+  bool rewrites = false;     ///< The slot has all of the bytes of before, and their checksums.
+  bool hashing = false;      ///< A worker computes `sums`, beside the write.
+  bool write_ended = false;  ///< `ended` waits for the worker.
+  std::uint8_t tried = 0;    ///< A bit for each tier that has refused the bytes.
+  SlotTiers::Entry* to = nullptr;  ///< The tier that gets the bytes.
+  std::uint32_t open = 0;   ///< Runs of pages that were given to the device and have not ended.
+  SlotCompletion ended;     ///< The sum of the runs that have ended.
+  std::uint64_t avoid = 0;  ///< Devices of `to` that failed this write.
+  std::int64_t wear = 0;  ///< Reserved of the endurance of `to` and not written; < 0 after retries.
+  ChecksumsOwner sums;    ///< For the bytes that it writes.
   SlotPagesOwner slot_pages;  ///< For a slot that the extent does not have yet.
 };
 

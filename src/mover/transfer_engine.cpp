@@ -8,7 +8,7 @@
 namespace tiermem {
 
 TransferEngine::TransferEngine(Residency& residency, Memories& memories, Journal& journal,
-                               Stock& stock, SlotTier* block, SlotTier* files, Workers& workers,
+                               Stock& stock, SlotTiers& slots, Workers& workers,
                                const MoverOptions& options)
     : directory_(residency),
       workers_(workers),
@@ -19,20 +19,16 @@ TransferEngine::TransferEngine(Residency& residency, Memories& memories, Journal
                         .budget_per_area = options.budget_per_bounce_area,
                         .staging_bytes = options.staging_bytes,
                         .staging_frame_bytes = options.staging_frame_bytes}),
-      block_slots_(block, workers,
-                   {.endurance_bytes_per_day = options.endurance_bytes_per_day,
-                    .degraded_ns = options.degraded_ns}),
-      file_slots_(files, workers, {.degraded_ns = options.degraded_ns}),
-      copies_(residency, memories, journal, bounce_, block_slots_, stuck_),
-      carrier_(residency, memories, journal, bounce_, block_slots_, block, files, workers,
+      slots_(slots),
+      copies_(residency, memories, journal, bounce_, slots, stuck_),
+      carrier_(residency, memories, journal, bounce_, slots, workers, options_),
+      parts_(directory_, memories, journal, carrier_, copies_, bounce_, slots, options_),
+      promoter_(residency, memories, journal, stock, carrier_, copies_, parts_, bounce_, slots,
+                options_),
+      demoter_(residency, memories, journal, carrier_, copies_, parts_, stuck_, bounce_, slots,
                options_),
-      parts_(directory_, memories, journal, carrier_, copies_, bounce_, block, options_),
-      promoter_(residency, memories, journal, stock, carrier_, copies_, parts_, bounce_,
-                block_slots_, block, files, options_),
-      demoter_(residency, memories, journal, carrier_, copies_, parts_, stuck_, bounce_,
-               block_slots_, block, options_),
       relocator_(residency, memories, carrier_, stuck_),
-      gatherer_(residency, journal, carrier_, parts_, block, files, options.checksums) {}
+      gatherer_(residency, journal, carrier_, parts_, slots, options.checksums) {}
 
 void TransferEngine::begin_step(std::int64_t now) {
   carrier_.begin_step(now);
@@ -112,12 +108,8 @@ bool TransferEngine::take_completions() {
     }
   }
   std::array<SlotCompletion, 64> completions;
-  for (Channel* channel : {&carrier_.block_channel(), &carrier_.files_channel()}) {
-    if (channel->tier() == nullptr) {
-      continue;
-    }
-    for (std::size_t n = channel->tier()->reap(completions); n > 0;
-         n = channel->tier()->reap(completions)) {
+  for (const SlotTiers::Entry& slots : slots_) {
+    for (std::size_t n = slots.tier->reap(completions); n > 0; n = slots.tier->reap(completions)) {
       any = true;
       for (std::size_t i = 0; i < n; ++i) {
         io_done(completions[i]);
@@ -175,11 +167,14 @@ void TransferEngine::housekeeping_done(const Job& job) {
   if (bounce_.job_done(job, carrier_.now())) {
     return;
   }
-  if (block_slots_.job_done(job)) {
+  for (SlotTiers::Entry* const slots : slots_.writable()) {
+    if (!slots->ledger.job_done(job)) {
+      continue;
+    }
     const Status status = job.status.clone();
-    for (const std::uint32_t at : block_slots_.take_grown()) {
+    for (const std::uint32_t at : slots->ledger.take_grown()) {
       Demote& transfer = carrier_.at<Demote>(at);
-      status.ok() ? demoter_.find_slot(transfer) : demoter_.failed(transfer, status.clone());
+      status.ok() ? demoter_.find_slot(transfer) : demoter_.not_grown(transfer, status.clone());
     }
     return;
   }
@@ -213,13 +208,13 @@ void TransferEngine::io_done(const SlotCompletion& reported) {
 
 void TransferEngine::issue_io() {
   std::uint64_t step = 0;
-  for (Channel* channel : {&carrier_.block_channel(), &carrier_.files_channel()}) {
-    const std::span<const Channel::Issue> issued = channel->issue(step);
+  for (SlotTiers::Entry& slots : slots_) {
+    const std::span<const Channel::Issue> issued = slots.channel.issue(step);
     for (const Channel::Issue& each : issued) {
       issue(each);
     }
     if (!issued.empty()) {
-      channel->tier()->dispatch();
+      slots.tier->dispatch();
     }
   }
 }
@@ -282,7 +277,7 @@ std::int64_t TransferEngine::next() const {
 }
 
 std::int64_t TransferEngine::next_for_room() const {
-  return std::min(block_slots_.next(carrier_.now()), stuck_.next(carrier_.now()));
+  return std::min(slots_.next(carrier_.now()), stuck_.next(carrier_.now()));
 }
 
 void TransferEngine::unwatch(ExtentRef ref) {
@@ -295,16 +290,16 @@ void TransferEngine::unwatch(ExtentRef ref) {
 unsigned TransferEngine::housekeeping() const {
   const auto trims = std::count_if(memories_.begin(), memories_.end(),
                                    [](const MemoryLedger& memory) { return memory.trimming; });
-  return static_cast<unsigned>(trims) + bounce_.jobs() + block_slots_.jobs() + file_slots_.jobs();
+  return static_cast<unsigned>(trims) + bounce_.jobs() + slots_.jobs();
 }
 
 bool TransferEngine::retries_stuck(const Request& asking) const {
   const std::int64_t now = carrier_.now();
-  return stuck_.retries(asking.admitted_ns, block_slots_.paused(now), now);
+  return stuck_.retries(asking.admitted_ns, slots_.paused(now), now);
 }
 
 void TransferEngine::test_begin_near_wrap(std::uint32_t left) {
-  block_slots_.test_begin_near_wrap(left);
+  slots_.test_begin_near_wrap(left);
   parts_.size().test_begin_at(0 - left);
 }
 
@@ -315,7 +310,7 @@ Vector<std::uint64_t> TransferEngine::freeing() const {
 }
 
 std::string TransferEngine::check() const {
-  for (const std::string& wrong : {carrier_.check(), block_slots_.check(), file_slots_.check()}) {
+  for (const std::string& wrong : {carrier_.check(), slots_.check()}) {
     if (!wrong.empty()) {
       return wrong;
     }

@@ -28,7 +28,7 @@
 #include "mover/promoter.hpp"
 #include "mover/relocator.hpp"
 #include "mover/request.hpp"
-#include "mover/slot_ledger.hpp"
+#include "mover/slot_tiers.hpp"
 #include "mover/stock.hpp"
 #include "mover/stuck.hpp"
 #include "mover/transfer.hpp"
@@ -42,9 +42,9 @@ namespace tiermem {
 
 class TransferEngine {
  public:
-  /// `memories` is filled before the first step. `block` and `files` may be null.
+  /// `memories` is filled before the first step.
   TransferEngine(Residency& residency, Memories& memories, Journal& journal, Stock& stock,
-                 SlotTier* block, SlotTier* files, Workers& workers, const MoverOptions& options);
+                 SlotTiers& slots, Workers& workers, const MoverOptions& options);
 
   // ---- The step, in the order of its calls
 
@@ -195,10 +195,8 @@ class TransferEngine {
   const Parts& parts() const { return parts_; }
   Bounce& bounce() { return bounce_; }
   const Bounce& bounce() const { return bounce_; }
-  SlotLedger& block_slots() { return block_slots_; }
-  const SlotLedger& block_slots() const { return block_slots_; }
-  SlotLedger& file_slots() { return file_slots_; }
-  const Channel& block_channel() const { return carrier_.block_channel(); }
+  SlotTiers& slots() { return slots_; }
+  const SlotTiers& slots() const { return slots_; }
   const Stuck& stuck() const { return stuck_; }
 
   /// Checks what it can without extents and requests. Empty, or the breach.
@@ -234,7 +232,7 @@ class TransferEngine {
   Journal& journal_;
   const MoverOptions options_;
   Bounce bounce_;
-  SlotLedger block_slots_, file_slots_;
+  SlotTiers& slots_;
   Stuck stuck_;
   Copies copies_;
   Carrier carrier_;

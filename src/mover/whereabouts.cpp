@@ -31,7 +31,7 @@ void Queries::describe_location(const Request& request) const {
     where.state = State::lost;
   } else if (directory_.has_slot_copy(ref)) {
     where.state = State::in_slot;
-    where.place = directory_.slot_copy(ref).in_file() ? files_->place() : block_->place();
+    where.place = engine_.slots().of(extent.copy()).tier->place();
   }
   // The receipt of the transfer that brought it; if it is in a slot only, of the one by which it
   // left.

@@ -13,22 +13,30 @@ namespace tiermem {
 bool Demoter::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
   ExtentWord& word = directory_.word(space, ref);
   const PageMask pages = directory_.at(ref).parts;
-  if (stuck_.is_stuck(directory_.at(ref), carrier_.now()) || word.load().pinned() ||
-      !block_slots_.may_wear(directory_.bytes_of(ref), carrier_.now())) {
+  if (stuck_.is_stuck(directory_.at(ref), carrier_.now()) || word.load().pinned()) {
+    return false;
+  }
+  SlotTiers::Entry* const to = reserve_write(ref, 0);
+  if (to == nullptr) {
     return false;
   }
   if (pages != 0) {
     word.set_phase(Phase::outgoing);
     Demote& transfer = carrier_.create<DemoteParts>(ref, space, priority);
     transfer.pages = pages;
+    transfer.to = to;
+    transfer.slot_tier = &slots_.of(directory_.at(ref).copy());
     begin_withdraw(transfer, evict_after);
     return true;
   }
   if (!word.try_outgoing(true)) {
-    block_slots_.return_wear(static_cast<std::int64_t>(directory_.bytes_of(ref)));
+    to->ledger.return_wear(static_cast<std::int64_t>(directory_.bytes_of(ref)));
     return false;
   }
-  begin_withdraw(carrier_.create<Demote>(ref, space, priority), evict_after);
+  Demote& transfer = carrier_.create<Demote>(ref, space, priority);
+  transfer.to = to;
+  transfer.slot_tier = to;
+  begin_withdraw(transfer, evict_after);
   return true;
 }
 
@@ -38,7 +46,6 @@ void Demoter::begin_withdraw(Demote& transfer, bool evict_after) {
   transfer.withdrawn = true;
   transfer.evict_after = evict_after;
   transfer.wear = static_cast<std::int64_t>(directory_.bytes_of(ref));
-  transfer.slot_tier = block_;
   transfer.frame = directory_.frame(space, ref);
   if (evict_after) {
     carrier_.set_freeing(transfer, carrier_.memory_of(transfer), directory_.resident_bytes(ref));

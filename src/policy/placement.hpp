@@ -113,6 +113,25 @@ struct Placement {
     return to;
   }
 
+  /// The offer of a slot tier for the bytes of a victim.
+  struct Offer {
+    bool open = false;  ///< Writes are not paused, and the tier has not refused these bytes.
+    bool own = false;   ///< The extent has a slot there that is written in place.
+    Cost cost;
+  };
+  /// Returns the position of the offer that is taken, or kNone. A write in place comes first: often
+  /// few of the bytes have changed. Among the others the cheapest is taken.
+  static unsigned cheapest(std::span<const Offer> offers) {
+    unsigned best = kNone;
+    for (unsigned i = 0; i < offers.size(); ++i) {
+      const Offer& offer = offers[i];
+      const bool better = best == kNone || (offer.own && !offers[best].own) ||
+                          (offer.own == offers[best].own && offer.cost < offers[best].cost);
+      best = offer.open && better ? i : best;
+    }
+    return best;
+  }
+
   /// Returns whether the victim's bytes must move before its frame is free. Droppable bytes that no
   /// slot tier takes are dropped.
   static bool must_move(const Victim& victim) {

@@ -41,15 +41,15 @@ SlotCopy Directory::slot_copy(ExtentRef ref) const {
   return copy;
 }
 
-void Directory::add_slot(ExtentRef ref, SlotId slot, std::uint32_t stamp,
+void Directory::add_slot(ExtentRef ref, std::uint8_t tier, SlotId slot, std::uint32_t stamp,
                          SlotPagesOwner pages) const {
-  assert(slot.valid() && !owns_slot(ref));
+  assert(slot.valid() && tier < kMostWritableTiers && !owns_slot(ref));
   const ChecksumsOwner of_file(take_copy(ref).sums);
   SlotCopy& copy = at(ref).copy_;
   copy.slot = slot;
   copy.pages = pages.release();
   copy.stamp = stamp;
-  copy.tier = SlotCopy::Tier::block;
+  copy.tier = tier & 0xf;  // As wide as the field.
   copy.state = SlotCopy::State::partial;
 }
 
@@ -104,7 +104,7 @@ void Directory::return_to_file(ExtentRef ref) const {
   assert(!copy.exists());
   copy.slot = {record_of(ref).first_slot().value +
                number_of(ref) * (bytes_of(ref) / kSmallestExtent)};
-  copy.tier = SlotCopy::Tier::file;
+  copy.tier = kFileTier;
   copy.state = SlotCopy::State::current;
 }
 

@@ -130,10 +130,11 @@ class Directory {
 
   // ---- The slot copy: all changes
 
-  /// The extent, which owns no slot, gets one in the block tier. The copy is partial until it is
-  /// written. `stamp`: see SharedSlots. `pages` may be null: the slot has room for all of them. An
-  /// adopted extent is no longer in its file.
-  void add_slot(ExtentRef ref, SlotId slot, std::uint32_t stamp, SlotPagesOwner pages) const;
+  /// The extent, which owns no slot, gets one in the tier of that number. The copy is partial until
+  /// it is written. `stamp`: see SharedSlots. `pages` may be null: the slot has room for all of
+  /// them. An adopted extent is no longer in its file.
+  void add_slot(ExtentRef ref, std::uint8_t tier, SlotId slot, std::uint32_t stamp,
+                SlotPagesOwner pages) const;
   /// A write into the slot begins: the copy is partial.
   void begin_write(ExtentRef ref) const;
   /// The write ends before it has changed the slot: the copy is what it was.

@@ -12,15 +12,18 @@ namespace tiermem {
 struct Checksums;  // residency/checksum.hpp
 struct SlotPages;  // residency/slot_pages.hpp
 
-/// The copy of an extent in a slot tier. An extent has at most one: the slot that it owns in the
-/// block tier, or else its part of the file that its buffer adopted. A private extent that was
-/// written owns a slot, and is no longer read from the file.
+/// The number of the tier of adopted files. Tiers that take writes have smaller numbers: their
+/// ranks.
+inline constexpr std::uint8_t kFileTier = 7;
+inline constexpr std::uint8_t kMostWritableTiers = kFileTier;
+
+/// The copy of an extent in a slot tier. An extent has at most one: the slot that it owns in a tier
+/// that takes writes, or else its part of the file that its buffer adopted. A private extent that
+/// was written owns a slot, and is no longer read from the file.
 ///
 ///   state == none     =>  sums and pages are null, and the other members have no meaning
 ///   pages != nullptr  =>  owned()
 struct SlotCopy {
-  /// The number of the slot tier.
-  enum class Tier : std::uint8_t { block, file };
   enum class State : std::uint8_t {
     none,     ///< There is no copy. All-zero is the state of an unused extent.
     current,  ///< The slot has the newest bytes.
@@ -32,14 +35,14 @@ struct SlotCopy {
   Checksums* sums = nullptr;  ///< Checksums of the slot's bytes; the extent's. Null: none recorded.
   SlotPages* pages = nullptr;  ///< The pages that the slot has; the extent's. Null: all of them.
   std::uint32_t stamp = 0;     ///< Number of forks when the slot was allocated: SharedSlots.
-  Tier tier : 4 = Tier::block;
+  std::uint8_t tier : 4 = 0;   ///< The number of the slot tier.
   State state : 4 = State::none;
 
-  bool in_file() const { return tier == Tier::file; }
+  bool in_file() const { return tier == kFileTier; }
   bool exists() const { return state != State::none; }
   bool current() const { return state == State::current; }
   bool partial() const { return state == State::partial; }
-  /// Returns whether the extent owns a slot in the block tier.
+  /// Returns whether the extent owns the slot.
   bool owned() const { return exists() && !in_file(); }
 };
 

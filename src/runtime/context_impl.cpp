@@ -216,8 +216,8 @@ Status Context::Impl::build(const HostFacts&) {
     residency.device_extent_shift =
         static_cast<std::uint8_t>(std::countr_zero(options.staging_frame_bytes));
   }
-  mover_ =
-      std::make_unique<Mover>(residency, spaces, block_.get(), files_.get(), *workers_, options);
+  const std::vector<SlotTier*> slots(block_ != nullptr ? 1 : 0, block_.get());
+  mover_ = std::make_unique<Mover>(residency, spaces, slots, files_.get(), *workers_, options);
   if (!gpus_.empty() && !mover_->has_staging()) {
     return fail(Code::no_capacity,
                 "gpu: a staging piece of {} is more than a quarter of the DRAM budget of {}; raise "

@@ -238,7 +238,7 @@ void Simulation::completed(Pending& p) {
                    (swarm_.faults.memory != 0 || any_lost())) ||
                   (code == Code::io_error && (faulty() || file_changed(p))) ||
                   (code == Code::lost &&
-                   (port_.corrupted() || workers_.any_failed() || any_lost())) ||
+                   (any_port(&FakePort::corrupted) || workers_.any_failed() || any_lost())) ||
                   (code == Code::discarded && names_droppable(p)),
               fmt::format("acquire ended in {}: {}", code_name(code), p.request.status.message()));
         check(p.request.status.info() != nullptr, "an error without a sentence");
@@ -501,8 +501,15 @@ void Simulation::cancel() {
 
 void Simulation::set_budget() {
   if (swarm_.block_tier && world_.one_in(4)) {
-    return set_block_budget(world_.one_in(2) ? ~std::uint64_t{0}
-                                             : world_.below(64) * swarm_.extent_bytes);
+    if (tiers() != 1 && world_.one_in(3)) {  // All at once.
+      for (unsigned tier = 0; tier < tiers(); ++tier) {
+        set_block_budget(tier, world_.below(16) * swarm_.extent_bytes);
+      }
+      return;
+    }
+    const unsigned tier = some_tier();
+    return set_block_budget(
+        tier, world_.one_in(2) ? ~std::uint64_t{0} : world_.below(64) * swarm_.extent_bytes);
   }
   const std::uint64_t staging = swarm_.staging_bytes / swarm_.extent_bytes;
   const std::uint64_t frames =

@@ -31,7 +31,7 @@ class Contention {
         two_memories_(two_memories),
         residency_(static_cast<std::uint32_t>(kTimesMemory * frames_),
                    static_cast<std::uint32_t>(kTimesMemory * frames_), 1),
-        mover_(residency_, spaces(), &block_, nullptr, workers_, options()) {
+        mover_(residency_, spaces(), slots_, nullptr, workers_, options()) {
     for (std::uint64_t i = 0; i < kTimesMemory * frames_; ++i) {
       BufferShape shape;
       shape.bytes = kExtent;
@@ -167,6 +167,7 @@ class Contention {
   FakeMemory host_;
   FakePort port_;
   BlockTier block_;
+  std::array<SlotTier*, 1> slots_{&block_};
   FakeWorkers workers_;
   const bool two_memories_;
   std::uint64_t requested_ = 0;

@@ -21,7 +21,7 @@ void Simulation::fork() {
     check(steps < 100'000, "the mover does not come to rest\n" + mover_.describe());
     step();
     const std::int64_t next =
-        std::min({port_.next_due(), files_.next_due(), workers_.next_due(), next_step_});
+        std::min({disks_due(), files_.next_due(), workers_.next_due(), next_step_});
     check(mover_.rested() || next != INT64_MAX, "rest waits for nothing\n" + mover_.describe());
     world_.now = std::max(world_.now + 1, std::min(next, world_.now + 1'000'000));
   }
@@ -35,9 +35,11 @@ void Simulation::fork() {
           residency_.extents.at(record->first.load() + static_cast<ExtentRef>(i));
       const SlotCopy& copy = extent.copy();
       if (copy.owned() && !copy.partial()) {
-        child.slots.emplace_back(
-            copy.slot, port_.peek(block_.device_of(copy.slot), block_.device_offset(copy.slot),
-                                  block_.bytes_of(copy.slot)));
+        const BlockTier& of = block(copy.tier);
+        child.slots.push_back(
+            {copy.tier, copy.slot,
+             port(copy.tier).peek(of.device_of(copy.slot), of.device_offset(copy.slot),
+                                  of.bytes_of(copy.slot))});
       }
     }
   }
@@ -58,8 +60,9 @@ void Simulation::compare_children() {
     return;
   }
   for (const Child& child : children_) {
-    for (const auto& [slot, bytes] : child.slots) {
-      check(port_.holds(block_.device_of(slot), block_.device_offset(slot), bytes),
+    for (const auto& [tier, slot, bytes] : child.slots) {
+      const BlockTier& of = block(tier);
+      check(port(tier).holds(of.device_of(slot), of.device_offset(slot), bytes),
             fmt::format("a slot that child {} reads has changed", child.number));
     }
   }

@@ -1,6 +1,6 @@
 // Seeds that failed once: every run of the simulator begins with them. The meaning of a seed
 // changes with the simulator; a seed is kept as long as it shows its fault. These runs do not
-// confirm earlier blocks: that call is newer, and would change the seeds.
+// confirm earlier blocks, and have one slot tier: both are newer, and would change the seeds.
 #pragma once
 
 #include <array>

@@ -116,7 +116,7 @@ Plan shrunk(Plan plan, Failed& failed) {
   for (const auto& [fault, rate] : Swarm::kFaults) {
     leave_out(fault);
   }
-  for (const std::string_view name : {"trouble", "inspect", "confirm"}) {
+  for (const std::string_view name : {"trouble", "inspect", "confirm", "tiers"}) {
     leave_out(name);
   }
   for (std::size_t i = 2; i < Swarm::kCalls.size(); ++i) {  // All except allocation and access.
@@ -181,7 +181,8 @@ bool run_all(const Options& options) {
   const Coverage coverage;
   Totals totals;
   for (const Regression& known : kRegressions) {
-    if (!options.one && !passes({known.seed, known.events, {"confirm"}, false}, false, totals)) {
+    if (!options.one &&
+        !passes({known.seed, known.events, {"confirm", "tiers"}, false}, false, totals)) {
       return false;
     }
   }

@@ -9,7 +9,8 @@ namespace tiermem::sim {
 Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::string>& without,
                        bool memories)
     : world_(seed),
-      swarm_(world_, seed, memories),
+      swarm_(world_, seed, memories,
+             std::find(without.begin(), without.end(), "tiers") == without.end()),
       verbose_(verbose),
       dice_(world_, swarm_.faults),
       host_((swarm_.host_frames + (swarm_.device_frames != 0 ? 2 : 0)) * swarm_.extent_bytes,
@@ -24,8 +25,7 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
       workers_(world_, swarm_.faults),
       direct_(block_, port_, dice_, workers_),
       residency_(64, swarm_.large ? 1u << 17 : 256, 1 + swarm_.devices),
-      mover_(residency_, spaces(), swarm_.block_tier ? &block_ : nullptr, &files_, workers_,
-             options()) {
+      mover_(residency_, spaces(), slot_tiers(), &files_, workers_, options()) {
   for (unsigned i = 0; i < devices_.size(); ++i) {
     residency_.device_space[i + 1] = &devices_[i];
     devices_[i].copy_by(workers_);
@@ -79,6 +79,26 @@ std::vector<AddressSpace*> Simulation::spaces() {
   return all;
 }
 
+std::vector<SlotTier*> Simulation::slot_tiers() {
+  std::vector<SlotTier*> all;
+  if (swarm_.block_tier) {
+    all.push_back(&block_);
+  }
+  for (unsigned rank = 1; rank <= swarm_.further.size(); ++rank) {
+    all.push_back(&further_.emplace_back(world_, swarm_, rank).block);
+  }
+  return all;
+}
+
+// Returns when the next transfer of a disk ends.
+std::int64_t Simulation::disks_due() const {
+  std::int64_t due = port_.next_due();
+  for (const Further& each : further_) {
+    due = std::min(due, each.port.next_due());
+  }
+  return due;
+}
+
 MoverOptions Simulation::options() {
   MoverOptions o;
   o.checksums = swarm_.checksums;
@@ -100,15 +120,15 @@ MoverOptions Simulation::options() {
 
 // Whether a runtime would have called the mover by now.
 bool Simulation::step_is_due() const {
-  return told_ || std::min({port_.next_due(), files_.next_due(), workers_.next_due(),
-                            next_step_}) <= world_.now;
+  return told_ ||
+         std::min({disks_due(), files_.next_due(), workers_.next_due(), next_step_}) <= world_.now;
 }
 
 void Simulation::step() {
   // A search for victims that ended without success continues with any step, so an unrequested step
   // may answer. If something is under way, its end would have caused that step.
-  const bool due = step_is_due() || std::min({port_.next_due(), files_.next_due(),
-                                              workers_.next_due()}) != INT64_MAX;
+  const bool due =
+      step_is_due() || std::min({disks_due(), files_.next_due(), workers_.next_due()}) != INT64_MAX;
   const std::int64_t asked_for = next_step_;
   const std::uint64_t before = answered_;
   told_ = false;
@@ -119,7 +139,9 @@ void Simulation::step() {
   next_step_ = mover_.step(world_.now);
   world_.crossed("step", next_step_);
   stepping_ = false;
-  any_degraded_ = any_degraded_ || block_.degraded() != 0;
+  for (unsigned tier = 0; tier < tiers(); ++tier) {
+    any_degraded_ = any_degraded_ || block(tier).degraded() != 0;
+  }
   // No request may depend on a step that may never come.
   if (!due && answered_ != before) {
     failed(
@@ -137,8 +159,10 @@ void Simulation::step() {
   check_pins();
   compare_children();
   if (steps_ % (swarm_.large ? 1024 : 32) == 0) {  // Expensive: it walks every chunk.
-    const Status block = block_.check_invariants();
-    check(block.ok(), std::string("block tier: ") + block.message());
+    for (unsigned tier = 0; tier < tiers(); ++tier) {
+      const Status right = block(tier).check_invariants();
+      check(right.ok(), fmt::format("block tier {}: {}", tier, right.message()));
+    }
   }
 }
 
@@ -163,8 +187,10 @@ void Simulation::check_pins() {
 // No spin: a step that requests another at once has done something, or is part of a search that
 // ends.
 void Simulation::count_fruitless(bool asks_again) {
-  const std::uint64_t done =
-      mover_.activity() + port_.events() + workers_.events() + files_.events() + world_.calls;
+  std::uint64_t done = mover_.activity() + workers_.events() + files_.events() + world_.calls;
+  for (unsigned tier = 0; tier < tiers(); ++tier) {
+    done += port(tier).events();
+  }
   fruitless_ = asks_again && done == progress_ ? fruitless_ + 1 : 0;
   progress_ = done;
   most_fruitless_ = std::max(most_fruitless_, fruitless_);
@@ -182,7 +208,7 @@ void Simulation::settle_once() {
   }
   if (world_.one_in(3)) {
     const std::int64_t due =
-        std::min({port_.next_due(), files_.next_due(), workers_.next_due(), next_step_});
+        std::min({disks_due(), files_.next_due(), workers_.next_due(), next_step_});
     if (due != INT64_MAX) {
       world_.now = std::max(world_.now, due);
     }
@@ -284,7 +310,7 @@ void Simulation::finish(Pending& p) {
       next_step_ = world_.now;
     }
     const std::int64_t next =
-        std::min({port_.next_due(), files_.next_due(), workers_.next_due(), next_step_});
+        std::min({disks_due(), files_.next_due(), workers_.next_due(), next_step_});
     if (next == INT64_MAX) {
       failed(fmt::format("request {} waits for nothing\n{}", static_cast<int>(p.request.kind),
                          mover_.describe()));
@@ -300,7 +326,9 @@ void Simulation::finish(Pending& p) {
 // Ends faults and views: every wait must end soon, and every byte must be readable.
 void Simulation::drain() {
   stopped_ = true;
-  port_.heal();
+  for (unsigned tier = 0; tier < tiers(); ++tier) {
+    port(tier).heal();
+  }
   workers_.heal();
   disks_filled_ =
       swarm_.faults.no_space != 0;  // The tier retries a full file system only after a pause.
@@ -317,7 +345,9 @@ void Simulation::drain() {
   check(calm_ns_ <= kCalmNs,
         fmt::format("what waited when the faults stopped took {} ms more", calm_ns_ / 1'000'000));
   if (swarm_.block_tier) {
-    set_block_budget(~std::uint64_t{0});
+    for (unsigned tier = 0; tier < tiers(); ++tier) {
+      set_block_budget(tier, ~std::uint64_t{0});
+    }
   }
   while (!held_.empty()) {
     release();  // The last granted views. Readers do not wait for pins of heap memory.
@@ -341,12 +371,12 @@ void Simulation::drain() {
       const bool right =
           p.request.status.ok() ||
           (p.request.status.code() == Code::lost &&
-           (port_.corrupted() || workers_.any_failed() || any_lost())) ||
+           (any_port(&FakePort::corrupted) || workers_.any_failed() || any_lost())) ||
           (p.request.status.code() == Code::discarded && names_droppable(p)) ||
           (p.request.status.code() == Code::io_error &&
-           (changed_files_.count(serial) != 0 || port_.any_gone())) ||
+           (changed_files_.count(serial) != 0 || any_port(&FakePort::any_gone))) ||
           (p.request.status.code() == Code::no_capacity &&
-           (!swarm_.block_tier || any_degraded_ || disks_filled_ || port_.any_gone()));
+           (!swarm_.block_tier || any_degraded_ || disks_filled_ || any_port(&FakePort::any_gone)));
       if (!right) {
         failed(fmt::format("read back of buffer{}: {}\n{}", serial, p.request.status.message(),
                            mover_.describe()));
@@ -392,7 +422,10 @@ void Simulation::drain() {
     check(device.usage().in_use == 0, "frames of a device leaked");
     check(device.windows() == 0, "a device's window leaked");
   }
-  check(block_.usage().in_use == 0, fmt::format("{} bytes of slots leaked", block_.usage().in_use));
+  for (unsigned tier = 0; tier < tiers(); ++tier) {
+    const std::uint64_t in_use = block(tier).usage().in_use;
+    check(in_use == 0, fmt::format("{} bytes of slots leaked in tier {}", in_use, tier));
+  }
   check(host_.windows() == 0, "a window leaked");
   check(files_.closed(), "a file was left open");
   check(residency_.views.count() == 0, "a view leaked");

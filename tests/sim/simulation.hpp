@@ -104,6 +104,19 @@ class Simulation {
   };
 
   std::vector<AddressSpace*> spaces();
+  std::vector<SlotTier*> slot_tiers();
+  unsigned tiers() const { return static_cast<unsigned>(1 + further_.size()); }
+  FakePort& port(unsigned tier) { return tier == 0 ? port_ : further_[tier - 1].port; }
+  BlockTier& block(unsigned tier) { return tier == 0 ? block_ : further_[tier - 1].block; }
+  std::int64_t disks_due() const;
+  template <typename Asked>
+  bool any_port(Asked asked) const {
+    return (port_.*asked)() ||
+           std::any_of(further_.begin(), further_.end(),
+                       [&](const Further& each) { return (each.port.*asked)(); });
+  }
+  // For a draw among the tiers: a world of one draws nothing.
+  unsigned some_tier() { return tiers() == 1 ? 0 : static_cast<unsigned>(world_.below(tiers())); }
   MoverOptions options();
 
   template <typename... Args>
@@ -144,7 +157,7 @@ class Simulation {
     return f.io_error + f.short_io + f.again + f.torn + f.no_space + f.memory + f.flip +
                    f.lost_write !=
                0 ||
-           port_.troubled() || stopped_;
+           any_port(&FakePort::troubled) || stopped_;
   }
 
   void granted(const std::vector<Access>& list, const std::vector<ViewRecord>& views,
@@ -221,7 +234,7 @@ class Simulation {
   bool wanted(std::size_t serial) const;
   void cancel();
   void set_budget();
-  void set_block_budget(std::uint64_t bytes);
+  void set_block_budget(unsigned tier, std::uint64_t bytes);
   void trouble();
   void inspect();
   std::size_t views_of_freed() const;
@@ -249,6 +262,18 @@ class Simulation {
   std::array<FakeMemory, 2> devices_;
   FakePort port_;
   BlockTier block_;
+  // A further slot tier, with devices of its own.
+  struct Further {
+    Further(World& world, const Swarm& swarm, unsigned rank)
+        : port(world, swarm.faults, swarm.disks, std::uint64_t{64} << 20),
+          block(port, {.depth = 1 + swarm.disks,
+                       .piece_bytes = 4096,
+                       .budget = swarm.further[rank - 1],
+                       .index = static_cast<std::uint16_t>(rank)}) {}
+    FakePort port;
+    BlockTier block;
+  };
+  std::deque<Further> further_;
   FakeFiles files_;
   FakeWorkers workers_;
   FakeDirect<FakePort> direct_;
@@ -263,7 +288,12 @@ class Simulation {
   // lives.
   struct Child {
     std::uint32_t number = 0;
-    std::vector<std::pair<SlotId, std::vector<std::byte>>> slots;
+    struct Piece {
+      unsigned tier = 0;
+      SlotId slot{};
+      std::vector<std::byte> bytes;
+    };
+    std::vector<Piece> slots;
   };
   std::vector<Child> children_;
   std::vector<Held> held_;

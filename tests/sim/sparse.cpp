@@ -32,7 +32,7 @@ class Sparse {
         // A run of extents is rounded up to a power of two; this includes the extents before and
         // behind it.
         residency_(16, 4 * kMany, has_device_ ? 2 : 1),
-        mover_(residency_, spaces(), &block_, nullptr, workers_, options()) {
+        mover_(residency_, spaces(), slots_, nullptr, workers_, options()) {
     residency_.device_space[1] = &device_;
     device_.copy_by(workers_);
     make(1);
@@ -214,6 +214,7 @@ class Sparse {
   FakeMemory host_, device_;
   FakePort port_;
   BlockTier block_;
+  std::array<SlotTier*, 1> slots_{&block_};
   FakeWorkers workers_;
   Residency residency_;
   std::vector<Buffer> buffers_;

@@ -14,9 +14,9 @@ namespace tiermem::sim {
 
 /// Each seed draws its own machine, its own mix of calls and its own faults.
 struct Swarm {
-  /// `memories`: the host may have several. They are drawn apart, so that all else in the world of
-  /// a seed stays the same.
-  Swarm(World& world, std::uint64_t seed, bool memories)
+  /// `memories`: the host may have several. `tiers`: there may be several slot tiers. They are
+  /// drawn apart, so that all else in the world of a seed stays the same.
+  Swarm(World& world, std::uint64_t seed, bool memories, bool tiers)
       : large(seed % 500 == 0),
         sparse(!large && seed % 6 == 4),
         host_frames(large ? 2000 + world.below(14'000) : 4 + world.below(28)),
@@ -92,6 +92,9 @@ struct Swarm {
     }
     troubles = world.one_in(2) ? 0 : 1 + world.below(30);
     inspects = world.below(30);
+    if (tiers && block_tier) {
+      draw_tiers(seed);
+    }
     if (memories) {
       std::mt19937_64 dice(seed + 0xC2B2AE3D27D4EB4Fu);
       for (std::uint64_t n = dice() % 4; n > 0; --n) {
@@ -113,6 +116,9 @@ struct Swarm {
         faults.*rate = 0;
         return true;
       }
+    }
+    if (name == "tiers") {
+      return true;  // The constructor has left them out.
     }
     troubles = name == "trouble" ? 0 : troubles;
     inspects = name == "inspect" ? 0 : inspects;
@@ -146,6 +152,7 @@ struct Swarm {
   bool checksums, block_tier;
   bool repeats = false;  // Most buffers have one shape: a freed one serves the next.
   std::uint64_t block_budget = ~std::uint64_t{0};
+  std::vector<std::uint64_t> further;  // The budgets of further slot tiers, by rank.
   bool crowded;                 // Much mapped memory, little of which fits, and mostly touches.
   std::uint64_t touches_write;  // One in this many.
   std::uint64_t staging_frame, staging_bytes;
@@ -157,6 +164,24 @@ struct Swarm {
   std::array<std::uint64_t, 20> weights{};
   std::uint64_t troubles = 0, inspects = 0;  // Per thousand events.
   bool confirms = true;                      // Whether blocks of earlier gathers are confirmed.
+
+ private:
+  // A third of the seeds has two or three slot tiers. Mostly the first ones are small, so that
+  // bytes go on to the next. A draw of its own: all else is as in a world of one tier.
+  void draw_tiers(std::uint64_t seed) {
+    std::mt19937_64 own(seed * 0x9E3779B97F4A7C15u + 5);
+    const auto few = [&] {
+      const std::uint64_t least = sparse ? kSmallestExtent : extent_bytes;
+      return (1 + own() % host_frames) * least;
+    };
+    if (own() % 3 != 0) {
+      return;
+    }
+    block_budget = own() % 4 != 0 ? few() : block_budget;
+    for (std::uint64_t n = 1 + own() % 2; n > 0; --n) {
+      further.push_back(own() % 3 != 0 ? ~std::uint64_t{0} : few());
+    }
+  }
 };
 
 struct Dice final : FaultDice {

@@ -16,12 +16,13 @@ void Simulation::trouble() {
   const auto device = static_cast<std::uint16_t>(world_.below(swarm_.disks));
   const auto what = static_cast<Trouble>(world_.below(3));
   const bool for_good = what == Trouble::gone && world_.one_in(16);
-  note("disk{} {} for {} ns{}", device,
+  const unsigned tier = some_tier();
+  note("disk{} of tier {} {} for {} ns{}", device, tier,
        what == Trouble::hangs  ? "hangs"
        : what == Trouble::gone ? "is gone"
                                : "is full",
        while_ns, for_good ? ", and for good" : "");
-  port_.befall(device, what, for_good ? FakePort::kForGood : world_.now + while_ns);
+  port(tier).befall(device, what, for_good ? FakePort::kForGood : world_.now + while_ns);
 }
 
 // Information for callers must match the records: buffers' bytes add up, and budgets hold.
@@ -58,11 +59,11 @@ std::size_t Simulation::views_of_freed() const {
 }
 
 // For the block tier any budget is valid: stored bytes stay.
-void Simulation::set_block_budget(std::uint64_t bytes) {
+void Simulation::set_block_budget(unsigned tier, std::uint64_t bytes) {
   Pending& p = new_pending(RequestKind::set_budget);
-  p.request.tier = {Kind::block, 0};
+  p.request.tier = {Kind::block, static_cast<std::uint16_t>(tier)};
   p.request.value = bytes;
-  note("set_budget of the block tier {}", bytes);
+  note("set_budget of block tier {} {}", tier, bytes);
   mover_.post(&p.request);
   finish(p);
   check(p.request.status.ok(), p.request.status.message());

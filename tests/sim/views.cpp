@@ -195,7 +195,7 @@ void Simulation::touch() {
 // frame has not left yet. The window then has zeros without a grant. A program that touches them
 // races with itself.
 bool Simulation::prepared_anew(const Live& live, const Access& access) {
-  if (droppable_.count(serial_of(live)) == 0 && !port_.corrupted()) {
+  if (droppable_.count(serial_of(live)) == 0 && !any_port(&FakePort::corrupted)) {
     return false;
   }
   const BufferRecord* record = residency_.buffers.find(live.handle);

@@ -31,7 +31,7 @@ class DirectoryTest : public ::testing::Test {
   }
   /// The extent owns a slot, with all of its bytes.
   void give_slot(ExtentRef ref, SlotPages* pages = nullptr) {
-    directory.add_slot(ref, {9}, 5, SlotPagesOwner(pages));
+    directory.add_slot(ref, 0, {9}, 5, SlotPagesOwner(pages));
     directory.finish_write(ref, sums());
   }
   static ChecksumsOwner sums() { return ChecksumsOwner(Checksums::make(kExtent, kSmallestExtent)); }
@@ -98,7 +98,7 @@ TEST_F(DirectoryTest, write_into_the_slot_has_begun_then_the_slot_copy_is_partia
 
 TEST_F(DirectoryTest, slot_is_added_then_it_is_partial_until_it_is_written) {
   const ExtentRef ref = extent(false);
-  directory.add_slot(ref, {9}, 5, nullptr);
+  directory.add_slot(ref, 0, {9}, 5, nullptr);
   EXPECT_TRUE(directory.owns_slot(ref));
   EXPECT_TRUE(directory.slot_copy(ref).partial());
   EXPECT_EQ(directory.slot_copy(ref).stamp, 5u);

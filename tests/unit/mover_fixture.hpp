@@ -64,7 +64,8 @@ class SteppedMover {
         block(port, {.depth = 8, .piece_bytes = kExtent, .grow_bytes = 4 * kExtent}),
         direct(block, port, dice, workers),
         residency(256, 4096, 1 + machine.devices),
-        mover(residency, spaces(machine), machine.disks != 0 ? &block : nullptr, nullptr, workers,
+        mover(residency, spaces(machine),
+              std::vector<SlotTier*>(machine.disks != 0 ? 1 : 0, &block), nullptr, workers,
               options(machine)) {
     for (unsigned i = 0; i < machine.devices; ++i) {
       residency.device_space[i + 1] = &gpu[i];

@@ -98,6 +98,30 @@ TEST(Cost, is_latency_and_bytes_by_rate_and_wear) {
   EXPECT_EQ(cost_ns(1'000, {.bytes_per_s = 1'000'000'000, .wear_ns_per_byte = 0.5}), 1'500);
 }
 
+TEST(Placement, the_cheapest_open_slot_tier_gets_the_bytes_and_a_slot_of_their_own_comes_first) {
+  using Offer = Placement::Offer;
+  const Offer fast{.open = true, .cost = {.ns = 10, .rank = 0}};
+  const Offer slow{.open = true, .cost = {.ns = 20, .rank = 1}};
+  const Offer equal{.open = true, .cost = {.ns = 10, .rank = 3}};
+  const auto cheapest = [](std::vector<Offer> offers) { return Placement::cheapest(offers); };
+  const auto closed = [](Offer offer) {
+    offer.open = false;
+    return offer;
+  };
+  const auto own = [](Offer offer) {
+    offer.own = true;
+    return offer;
+  };
+  EXPECT_EQ(cheapest({fast, slow}), 0u);
+  EXPECT_EQ(cheapest({slow, fast}), 1u);
+  EXPECT_EQ(cheapest({closed(fast), slow}), 1u);
+  EXPECT_EQ(cheapest({fast, own(slow)}), 1u) << "few of its bytes may have changed";
+  EXPECT_EQ(cheapest({fast, closed(own(slow))}), 0u);
+  EXPECT_EQ(cheapest({closed(fast), closed(slow)}), Placement::kNone);
+  EXPECT_EQ(cheapest({}), Placement::kNone);
+  EXPECT_EQ(cheapest({equal, fast}), 1u) << "the lower rank";
+}
+
 TEST(Cost, times_are_equal_then_the_lower_rank_is_cheaper) {
   EXPECT_LT((Cost{.ns = 5, .rank = 1}), (Cost{.ns = 5, .rank = 2}));
   EXPECT_LT((Cost{.ns = 4, .rank = 2}), (Cost{.ns = 5, .rank = 1}));

@@ -24,9 +24,10 @@ struct TransferEngineTest : ::testing::Test {
         block(port, {.depth = 8, .piece_bytes = kExtent, .grow_bytes = 4 * kExtent}),
         residency(64, 256, 1),
         directory(residency),
-        journal(directory, memories, &block, nullptr, 16),
+        slots(std::vector<SlotTier*>{&block}, nullptr, workers, {}),
+        journal(directory, memories, 16),
         stock(residency),
-        engine(residency, memories, journal, stock, &block, nullptr, workers, options) {
+        engine(residency, memories, journal, stock, slots, workers, options) {
     memories.add(host, residency.extents.capacity());
     EXPECT_TRUE(memories.first(kHost).recency.reserve(256).ok());
     engine.begin_step(1);
@@ -84,6 +85,7 @@ struct TransferEngineTest : ::testing::Test {
   BlockTier block;
   Residency residency;
   Directory directory;
+  SlotTiers slots;
   Journal journal;
   MoverOptions options;
   Memories memories;
@@ -166,9 +168,9 @@ TEST_F(TransferEngineTest, bytes_that_cannot_be_written_stay_and_the_error_is_ab
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].failed, Ended::Failed::to_leave);
   EXPECT_EQ(ended[0].error.code(), Code::io_error);
-  EXPECT_TRUE(engine.block_slots().paused(1));
+  EXPECT_TRUE(slots.paused(1));
   EXPECT_FALSE(engine.copies().can_write(ref));
-  EXPECT_EQ(engine.next_for_room(), engine.block_slots().paused_until());
+  EXPECT_EQ(engine.next_for_room(), slots.paused_until());
 }
 
 TEST_F(TransferEngineTest, bytes_that_cannot_be_read_stay_in_their_slot) {

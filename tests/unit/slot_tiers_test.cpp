@@ -1,0 +1,80 @@
+// Several slot tiers: lookups, and the answers over all of them.
+#include "mover/slot_tiers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/error.hpp"
+#include "tests/unit/mover_doubles.hpp"
+#include "tier/block.hpp"
+
+namespace tiermem {
+namespace {
+
+constexpr std::uint64_t kExtent = 16384;
+
+struct SlotTiersTest : ::testing::Test {
+  HeldWorkers workers;
+  HeldPort port{1, 64 * kExtent};
+  BlockTier fast{port, {.depth = 8, .piece_bytes = kExtent}};
+  BlockTier slow{port, {.depth = 8, .piece_bytes = kExtent, .index = 1}};
+  SlotTiers tiers{
+      std::vector<SlotTier*>{&fast, &slow}, nullptr, workers, {.endurance_bytes_per_day = kExtent}};
+};
+
+TEST_F(SlotTiersTest, a_tier_is_found_by_number_and_by_place) {
+  EXPECT_EQ(tiers.at(0).tier, &fast);
+  EXPECT_EQ(tiers.at(1).tier, &slow);
+  EXPECT_EQ(tiers.find({Kind::block, 1}), &tiers.at(1));
+  EXPECT_EQ(tiers.find({Kind::block, 2}), nullptr);
+  EXPECT_TRUE(tiers.at(1).takes_writes());
+  EXPECT_LT(tiers.at(0).rank(), tiers.at(1).rank());
+}
+
+TEST_F(SlotTiersTest, one_tier_works_then_there_is_no_error_and_no_pause) {
+  tiers.note_error(tiers.at(0), error_info(Code::no_capacity, "the first is full"));
+  tiers.at(0).ledger.pause(1, true);
+  EXPECT_EQ(tiers.last_error().code, Code::ok);
+  EXPECT_FALSE(tiers.full());
+  EXPECT_FALSE(tiers.paused(1));
+}
+
+TEST_F(SlotTiersTest, all_tiers_refuse_then_the_last_asked_is_named) {
+  tiers.note_error(tiers.at(0), error_info(Code::no_capacity, "the first is full"));
+  tiers.note_error(tiers.at(1), error_info(Code::io_error, "the second has failed"));
+  tiers.at(0).ledger.pause(1, true);
+  tiers.at(1).ledger.pause(1, false);
+  EXPECT_STREQ(tiers.last_error().text, "the second has failed");
+  EXPECT_TRUE(tiers.full()) << "slots of the first may be dropped";
+  EXPECT_TRUE(tiers.paused(1));
+  EXPECT_TRUE(tiers.tries_again(1));
+}
+
+TEST_F(SlotTiersTest, the_endurance_is_that_of_the_first_tier) {
+  EXPECT_TRUE(tiers.at(0).ledger.may_wear(kExtent, 1));
+  EXPECT_FALSE(tiers.at(0).ledger.may_wear(kExtent, 1));
+  EXPECT_TRUE(tiers.at(1).ledger.may_wear(64 * kExtent, 1));
+}
+
+TEST_F(SlotTiersTest, forks_are_counted_alike_in_all_tiers) {
+  const std::uint32_t child = tiers.parent_of_child();
+  EXPECT_EQ(tiers.at(0).ledger.stamp(), tiers.at(1).ledger.stamp());
+  EXPECT_FALSE(tiers.waits_for_child());
+  tiers.at(1).ledger.give_up({7}, 0);
+  EXPECT_TRUE(tiers.waits_for_child());
+  EXPECT_EQ(tiers.check(), "");
+  (void)child;
+}
+
+TEST(SlotTiersWithoutTiers, errors_of_copies_are_kept) {
+  HeldWorkers workers;
+  SlotTiers none{{}, nullptr, workers, {}};
+  EXPECT_FALSE(none.any_writable());
+  EXPECT_FALSE(none.paused(1));
+  none.note_error(error_info(Code::io_error, "a copy has failed"));
+  EXPECT_STREQ(none.last_error().text, "a copy has failed");
+}
+
+}  // namespace
+}  // namespace tiermem
