@@ -57,6 +57,7 @@ struct DeviceLine {
   Mount mount;
   DeviceRates rates;
   std::string error;
+  unsigned tier = 0;  ///< Number of its block tier: 0 for `nvme`, the others for `slow`.
 };
 
 /// All that the command shows about this machine.
@@ -85,7 +86,9 @@ Result<Report> gather(const Arguments& arguments) {
   all.config.warnings = unknown_variables(environ);
   all.fits = judge_fit(all.config, all.host, look_at_path);
   const bool measure = !arguments.no_measure;
-  Progress progress("measuring memory", all.config.block.size() + 1, "");
+  std::vector<BlockDevice> devices = all.config.block;
+  devices.insert(devices.end(), all.config.slow.begin(), all.config.slow.end());
+  Progress progress("measuring memory", devices.size() + 1, "");
   if (measure) {
     auto rates = measure_memory(all.config.dram.budget, kMemorySeconds);
     if (rates.ok()) {
@@ -94,14 +97,20 @@ Result<Report> gather(const Arguments& arguments) {
       all.memory_error = rates.message();
     }
   }
-  for (const BlockDevice& device : all.config.block) {
+  for (const BlockDevice& device : devices) {
     progress.step("measuring " + device.path, all.devices.size() + 1);
     // Nothing is created: for a missing directory of tiermem's own, its existing parent is
     // measured.
     const std::string there = existing_part(device.path);
-    DeviceLine line{device, all.config.tuning[all.devices.size()], mount_of(there), {}, {}};
-    const double seconds =
-        measure ? kDeviceSeconds / static_cast<double>(all.config.block.size()) : 0;
+    const std::size_t number = all.devices.size();
+    const std::size_t fast = all.config.block.size();
+    DeviceLine line;
+    line.device = device;
+    line.tuning =
+        number < fast ? all.config.tuning[number] : FoundTuning{std::nullopt, "a tier of `slow`"};
+    line.mount = mount_of(there);
+    line.tier = number < fast ? 0 : static_cast<unsigned>(number - fast + 1);
+    const double seconds = measure ? kDeviceSeconds / static_cast<double>(devices.size()) : 0;
     const bool is_made = all.config.block_is_made;
     auto rates = measure_device({is_made ? there : device.path, device.bytes}, all.config, seconds);
     if (rates.ok()) {
@@ -179,6 +188,10 @@ std::string measured(bool known, const std::string& text) {
   return known ? text : "-";
 }
 
+std::string tier_name(const DeviceLine& line) {
+  return line.tier == 0 ? "nvme" : fmt::format("slow {}", line.tier);
+}
+
 void print_tiers(const Report& all) {
   print_title("Tiers");
   const Config& config = all.config;
@@ -205,7 +218,7 @@ void print_tiers(const Report& all) {
   for (const DeviceLine& line : all.devices) {
     const DeviceRates& rates = line.rates;
     const bool own_cap = line.device.bytes != 0;
-    table.add({"nvme", human_bytes(own_cap ? line.device.bytes : config.block_budget),
+    table.add({tier_name(line), human_bytes(own_cap ? line.device.bytes : config.block_budget),
                own_cap ? "hard" : "guessed", measured(rates.measured, human_rate(rates.read)),
                measured(rates.measured && !rates.raw, human_rate(rates.write)),
                measured(rates.measured, human_time(rates.latency)),
@@ -349,7 +362,8 @@ Json tiers_json(const Report& all) {
   for (const DeviceLine& line : all.devices) {
     const DeviceRates& rates = line.rates;
     out.push_back(
-        {{"kind", "nvme"},
+        {{"kind", line.tier == 0 ? "nvme" : "slow"},
+         {"tier", line.tier},
          {"path", line.device.path},
          {"file_system", line.mount.type},
          {"source", line.mount.source},

@@ -56,10 +56,12 @@ void tell_stopped(const char* why) {
 
 std::uint64_t largest_file(const Config& config) {
   std::uint64_t most = 0;
-  for (const BlockDevice& device : config.block) {
-    struct stat status {};
-    const bool raw = ::stat(device.path.c_str(), &status) == 0 && S_ISBLK(status.st_mode);
-    most = raw ? most : std::max(most, device.bytes);
+  for (const auto* const devices : {&config.block, &config.slow}) {
+    for (const BlockDevice& device : *devices) {
+      struct stat status {};
+      const bool raw = ::stat(device.path.c_str(), &status) == 0 && S_ISBLK(status.st_mode);
+      most = raw ? most : std::max(most, device.bytes);
+    }
   }
   return most;
 }

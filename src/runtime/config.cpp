@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <set>
@@ -27,7 +28,6 @@ namespace tiermem {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-constexpr std::size_t kMostDevices = 64;  // SlotTier names devices in a 64-bit mask.
 constexpr std::size_t kLongestPath = 4095;
 constexpr unsigned kHighestGpu = 1023;
 // A smaller guess is useless: eight extents of 2 MiB.
@@ -38,6 +38,7 @@ struct Wanted {
   std::optional<std::uint64_t> dram_bytes;
   std::optional<double> dram_percent;
   std::optional<std::vector<BlockDevice>> devices;  // Empty: nvme=off.
+  std::vector<BlockDevice> slow;
   std::set<const Option*> named;
 };
 
@@ -160,8 +161,9 @@ std::optional<BlockDevice> parse_device(const Option& option, std::string_view i
 
 Status apply_devices(const Setting& setting, Wanted& wanted) {
   std::vector<BlockDevice> devices;
+  const bool slow = setting.option == find_option("slow");
   const bool off = setting.items.size() == 1 && setting.items.front() == "off";
-  if (setting.items.empty() || setting.items.size() > kMostDevices) {
+  if (setting.items.empty() || setting.items.size() > most_devices(*setting.option)) {
     return refuse_value(*setting.option, fmt::format("{} devices", setting.items.size()),
                         setting.origin);
   }
@@ -175,12 +177,21 @@ Status apply_devices(const Setting& setting, Wanted& wanted) {
     }
     const auto same = [&](const BlockDevice& other) { return other.path == device->path; };
     if (std::any_of(devices.begin(), devices.end(), same)) {
-      return fail(Code::invalid_argument, "nvme ({:.64}): {:.100} is named twice; remove one",
-                  setting.origin, device->path);
+      return fail(Code::invalid_argument, "{} ({:.64}): {:.100} is named twice; remove one",
+                  setting.option->name, setting.origin, device->path);
+    }
+    if (slow && device->bytes == 0) {
+      return fail(Code::invalid_argument,
+                  "slow ({:.64}): {:.100} needs a size; add one, such as {:.40}:1T", setting.origin,
+                  device->path, device->path);
     }
     devices.push_back(std::move(*device));
   }
-  wanted.devices = std::move(devices);
+  if (slow) {
+    wanted.slow = std::move(devices);
+  } else {
+    wanted.devices = std::move(devices);
+  }
   return {};
 }
 
@@ -370,6 +381,31 @@ Status settle_named_devices(const std::vector<BlockDevice>& devices, Config& con
   return {};
 }
 
+/// Further slot tiers come behind the block tier, and each directory is in one tier only.
+Status settle_slow_tiers(const std::vector<BlockDevice>& slow, Config& config) {
+  if (!slow.empty() && config.block.empty()) {
+    return fail(Code::invalid_argument,
+                "slow: there is no tier before {:.120}; name it with nvme= instead",
+                slow.front().path);
+  }
+  for (const BlockDevice& device : slow) {
+    const auto same = [&](const BlockDevice& other) {
+      std::error_code none;
+      return other.path == device.path ||
+             std::filesystem::equivalent(other.path, device.path, none);
+    };
+    const auto twice = [&](const std::vector<BlockDevice>& devices) {
+      return std::count_if(devices.begin(), devices.end(), same);
+    };
+    if (twice(config.block) != 0 || twice(slow) > 1) {
+      return fail(Code::invalid_argument,
+                  "slow: {:.120} is a tier already; name another directory or device", device.path);
+    }
+  }
+  config.slow = slow;
+  return {};
+}
+
 bool is_memory_file_system(const std::string& directory) {
   struct statfs status {};
   return statfs(directory.c_str(), &status) == 0 &&
@@ -552,6 +588,9 @@ Result<Config> load(std::span<const Spec> tiers, const char* toml_path, const En
     status = settle_default_block(env, config);
   } else if (status.ok() && !wanted.devices->empty()) {
     status = settle_named_devices(*wanted.devices, config);
+  }
+  if (status.ok()) {
+    status = settle_slow_tiers(wanted.slow, config);
   }
   if (!status.ok()) {
     return status;

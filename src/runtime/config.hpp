@@ -62,6 +62,8 @@ struct Config {
   std::vector<BlockDevice> block;  ///< Empty: DRAM only.
   std::uint64_t block_budget = 0;  ///< Cap over all devices, bytes.
   bool block_hard = false;
+  /// Further slot tiers in the order of demotion, one device each. All have sizes.
+  std::vector<BlockDevice> slow;
   bool block_is_made =
       false;  ///< The directory is tiermem's default; make_default_block() creates it.
 

@@ -36,7 +36,7 @@ Status Context::Impl::open_direct_path(std::span<BlockFile* const> devices) {
   if (!driver.ok()) {
     return refused(driver.status());
   }
-  auto path = CuFilePath::create(*driver, *block_, devices, gpus_);
+  auto path = CuFilePath::create(*driver, *blocks_.front(), devices, gpus_);
   if (!path.ok()) {
     return refused(path.status());
   }

@@ -145,15 +145,20 @@ Status Context::Impl::build(const HostFacts&) {
 
   std::vector<std::unique_ptr<BlockFile>> files;
   std::vector<BlockFile*> devices;  // Owned by the port.
-  for (const BlockFileOptions& options : file_options()) {
-    auto file = BlockFile::open(options);
-    if (!file.ok()) {
-      return std::move(file).status();
+  std::vector<unsigned> opened;     // By block tier.
+  for (const std::vector<BlockFileOptions>& tier : file_options()) {
+    for (const BlockFileOptions& options : tier) {
+      auto file = BlockFile::open(options);
+      if (!file.ok()) {
+        return std::move(file).status();
+      }
+      files.push_back(std::move(file).value());
+      if (opened.empty()) {
+        devices.push_back(files.back().get());
+      }
     }
-    files.push_back(std::move(file).value());
-    devices.push_back(files.back().get());
+    opened.push_back(static_cast<unsigned>(tier.size()));
   }
-  const bool has_block = !files.empty();
   std::string reason;
   port_ = make_io_port(std::move(files), port_options(), reason);
   if (port_ == nullptr) {
@@ -163,15 +168,17 @@ Status Context::Impl::build(const HostFacts&) {
     log_warn("{}", reason);
   }
   lanes_ = std::make_unique<IoLanes>(*port_);
-  if (has_block) {
+  for (unsigned tier = 0; tier < opened.size(); ++tier) {
+    lanes_->give_devices(tier, opened[tier]);
     BlockOptions options;
     options.depth = config.depth;
     options.piece_bytes = config.piece;
-    options.budget = config.block_budget;
+    options.budget = tier == 0 ? config.block_budget : config.slow[tier - 1].bytes;
     options.require_direct = config.direct == DirectIo::require;
-    block_ = std::make_unique<BlockTier>(lanes_->lane(0), options);
+    options.index = static_cast<std::uint16_t>(tier);
+    blocks_.push_back(std::make_unique<BlockTier>(lanes_->lane(tier), options));
   }
-  files_ = std::make_unique<FileTier>(lanes_->lane(1), config.depth, config.piece);
+  files_ = std::make_unique<FileTier>(lanes_->files(), config.depth, config.piece);
   workers_ = std::make_unique<WorkerThreads>(config.workers, config.populate_workers,
                                              [this] { port_->wake(); });
   if (!workers_->works()) {
@@ -216,7 +223,10 @@ Status Context::Impl::build(const HostFacts&) {
     residency.device_extent_shift =
         static_cast<std::uint8_t>(std::countr_zero(options.staging_frame_bytes));
   }
-  const std::vector<SlotTier*> slots(block_ != nullptr ? 1 : 0, block_.get());
+  std::vector<SlotTier*> slots;
+  for (const std::unique_ptr<BlockTier>& block : blocks_) {
+    slots.push_back(block.get());
+  }
   mover_ = std::make_unique<Mover>(residency, spaces, slots, files_.get(), *workers_, options);
   if (!gpus_.empty() && !mover_->has_staging()) {
     return fail(Code::no_capacity,
@@ -227,22 +237,32 @@ Status Context::Impl::build(const HostFacts&) {
   return {};
 }
 
-std::vector<BlockFileOptions> Context::Impl::file_options() const {
+// By block tier, in the order of demotion.
+std::vector<std::vector<BlockFileOptions>> Context::Impl::file_options() const {
+  if (config.block.empty()) {
+    return {};
+  }
   std::uint64_t named = 0;
   unsigned unnamed = 0;
   for (const BlockDevice& device : config.block) {
     named += device.bytes;
     unnamed += device.bytes == 0 ? 1 : 0;
   }
-  std::vector<BlockFileOptions> all;
-  for (const BlockDevice& device : config.block) {
-    BlockFileOptions& options = all.emplace_back();
+  const auto add = [&](std::vector<BlockFileOptions>& tier, const BlockDevice& device) {
+    BlockFileOptions& options = tier.emplace_back();
     options.path = device.path;
     const std::uint64_t rest = config.block_budget - std::min(config.block_budget, named);
     options.limit = device.bytes != 0 ? device.bytes : rest / unnamed;
     options.reserve_free_bytes = config.reserve_free;
     options.require_direct = config.direct == DirectIo::require;
     options.nameable = config.gpu_direct == GpuDirect::direct;
+  };
+  std::vector<std::vector<BlockFileOptions>> all(1);
+  for (const BlockDevice& device : config.block) {
+    add(all.front(), device);
+  }
+  for (const BlockDevice& device : config.slow) {
+    add(all.emplace_back(), device);
   }
   return all;
 }

@@ -181,11 +181,12 @@ class Context::Impl {
   // The parts, for `topo` and tests.
   const HostSpace& host_space() const { return *host_space_; }
   const WaitableIoPort& port() const { return *port_; }
-  const BlockTier* block() const { return block_.get(); }
+  /// Returns the first block tier, or null.
+  const BlockTier* block() const { return blocks_.empty() ? nullptr : blocks_.front().get(); }
   /// Returns the number of tiers, as in Stats: the host's memories, adopted files, and those below.
   std::uint32_t tiers() const {
-    return 1 + static_cast<std::uint32_t>(host_space_->memories().size() + gpus_.size()) +
-           (block_ != nullptr ? 1 : 0);
+    return 1 + static_cast<std::uint32_t>(host_space_->memories().size() + gpus_.size() +
+                                          blocks_.size());
   }
   std::span<const std::unique_ptr<GpuTier>> gpus() const { return gpus_; }
   const GpuTier& gpu(Place place) const { return *gpus_[residency.space_of(place) - 1u]; }
@@ -231,7 +232,7 @@ class Context::Impl {
   Status open_gpus();
   Status check_direct_path() const;
   Status open_direct_path(std::span<BlockFile* const> devices);
-  std::vector<BlockFileOptions> file_options() const;
+  std::vector<std::vector<BlockFileOptions>> file_options() const;
   PortOptions port_options() const;
 
   Status give_window(Span& span, const char* call);
@@ -261,7 +262,7 @@ class Context::Impl {
   std::vector<std::unique_ptr<GpuTier>> gpus_;
   std::unique_ptr<WaitableIoPort> port_;
   std::unique_ptr<IoLanes> lanes_;
-  std::unique_ptr<BlockTier> block_;
+  std::vector<std::unique_ptr<BlockTier>> blocks_;  // In the order of demotion.
   std::unique_ptr<FileTier> files_;
   std::unique_ptr<CuFilePath> direct_;
   std::unique_ptr<WorkerThreads> workers_;

@@ -136,7 +136,9 @@ Status judge_memory_disks(Config& config, const HostFacts& facts, const Group& g
 
 Status judge_block(Config& config, const HostFacts& facts, const LookAtPath& look) {
   std::map<std::uint64_t, Group> groups;
-  for (const BlockDevice& device : config.block) {
+  std::vector<BlockDevice> devices = config.block;
+  devices.insert(devices.end(), config.slow.begin(), config.slow.end());
+  for (const BlockDevice& device : devices) {
     const PathFacts found = look(config.block_is_made ? existing_part(device.path) : device.path);
     if (Status status = judge_place(device, found); !status.ok()) {
       return status;

@@ -306,8 +306,8 @@ Status Context::Impl::follow_fork() {
   }
   port_ = std::move(port);
   lanes_->change_port(*port_);
-  if (block_ != nullptr) {
-    block_->follow_fork(why_none.c_str());
+  for (const std::unique_ptr<BlockTier>& block : blocks_) {
+    block->follow_fork(why_none.c_str());
   }
   if (!workers_->follow_fork()) {
     return fail(Code::unavailable,
@@ -326,20 +326,25 @@ std::string Context::Impl::add_own_files(std::vector<std::unique_ptr<BlockFile>>
     return {};
   }
   std::string why;
-  if (files.size() + config.block.size() > SlotAllocator::kMostDevices) {
+  if (files.size() + config.block.size() + config.slow.size() > SlotAllocator::kMostDevices) {
     why = fmt::format(
         "this child cannot have files of its own, because it already reads {} files of its "
         "ancestors",
         files.size());
   } else {
-    for (const BlockFileOptions& options : file_options()) {
-      auto file = BlockFile::open(options);  // Refuses a raw device, because the parent has it.
-      if (file.ok()) {
-        files.push_back(std::move(file).value());
-      } else {
-        why = file.message();
-        log_warn("fork: {}", why);
+    unsigned number = 0;
+    for (const std::vector<BlockFileOptions>& tier : file_options()) {
+      for (const BlockFileOptions& options : tier) {
+        auto file = BlockFile::open(options);  // Refuses a raw device, because the parent has it.
+        if (file.ok()) {
+          files.push_back(std::move(file).value());
+          lanes_->give_devices(number, 1);
+        } else {
+          why = file.message();
+          log_warn("fork: {}", why);
+        }
       }
+      ++number;
     }
   }
   return why;

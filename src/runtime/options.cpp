@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "os/io_lanes.hpp"
 #include "residency/extents.hpp"
 #include "tier/frame.hpp"
 
@@ -58,6 +59,11 @@ constexpr std::array kOptions = {
            "directory shares 4 times the DRAM budget, at most half of the free room. `off`: DRAM "
            "only. `block` is the same option.",
            "ConfigTest.devices_with_sizes_make_a_hard_cap", nullptr},
+    Option{"slow", devices, "off", 2 * kMiB, kTiB * 65536, "off", "TIERMEM_SLOW",
+           "Further slot tiers behind `nvme`, each a directory or raw device with its cap. Bytes "
+           "that `nvme` has no room for go to the first of these tiers that has room. Each needs a "
+           "size.",
+           "SlowTiers.bytes_that_the_first_tier_has_no_room_for_go_to_the_second", nullptr},
     Option{
         "gpu", gpus, "off", 2 * kMiB, kTiB * 64, "off", "TIERMEM_GPU",
         "GPUs with memory that is a tier, by the driver's number, each with its budget: `0:16G`, "
@@ -256,6 +262,11 @@ std::optional<OptionValue> parse_value(const Option& option, std::string_view te
 
 }  // namespace
 
+std::size_t most_devices(const Option& option) {
+  constexpr std::size_t kMask = 64;  // SlotTier names devices in a 64-bit mask.
+  return std::string_view(option.name) == "slow" ? IoLanes::kMostTiers - 1 : kMask;
+}
+
 std::span<const Option> option_table() {
   return kOptions;
 }
@@ -306,8 +317,8 @@ std::string accepted_values(const Option& option) {
                          format_size(option.low));
     case devices:
       return fmt::format(
-          "/path:size with sizes of at least {}, up to 64 separated by commas, or off",
-          format_size(option.low));
+          "/path:size with sizes of at least {}, up to {} separated by commas, or off",
+          format_size(option.low), most_devices(option));
     case gpus:
       return fmt::format(
           "number:size with sizes of at least {}, or a number, up to {} separated "

@@ -46,9 +46,11 @@ struct Option {
   bool is_list() const { return type == OptionType::devices || type == OptionType::gpus; }
 };
 
+/// Returns how many devices an option of the type `devices` may name.
+std::size_t most_devices(const Option& option);
 std::span<const Option> option_table();
-/// Finds an option by name; `block` is an alias for `nvme`. `hands` is the former name of `workers`,
-/// and is accepted until 0.3. nullptr: there is none.
+/// Finds an option by name; `block` is an alias for `nvme`. `hands` is the former name of
+/// `workers`, and is accepted until 0.3. nullptr: there is none.
 const Option* find_option(std::string_view name);
 /// The former name of an option's variable, which is accepted until 0.3, or nullptr.
 const char* former_variable(const Option& option);

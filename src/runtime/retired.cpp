@@ -106,7 +106,9 @@ void Context::Impl::end() {
     (void)direct_.release();
     (void)workers_.release();
     (void)mover_.release();
-    (void)block_.release();
+    for (std::unique_ptr<BlockTier>& block : blocks_) {
+      (void)block.release();
+    }
     (void)files_.release();
     (void)lanes_.release();
     return;
@@ -121,7 +123,7 @@ void Context::Impl::end() {
   workers_.reset();
   direct_.reset();
   mover_.reset();
-  block_.reset();
+  blocks_.clear();
   files_.reset();
   port_.reset();
   lanes_.reset();

@@ -167,6 +167,19 @@ TEST_F(DeviceFaults, a_device_that_refuses_writes_is_left_out_and_the_other_take
   EXPECT_EQ(wrong_words(data, 6), 0u);
 }
 
+TEST_F(DeviceFaults, a_first_tier_that_refuses_writes_is_passed_over) {
+  auto context = make("8M", "; slow=" + other_.path() + ":256M");
+  FailingIo device(one_.path());
+  device.write_error = EIO;
+  Buffer data = make_buffer(*context, 48 * kMiB, "past");
+  ASSERT_TRUE(write_pattern(data, 8).ok());
+  EXPECT_GT(device.failed(), 0u);
+  EXPECT_EQ(wrong_words(data, 8), 0u);
+  const Stats stats = context->stats();
+  EXPECT_EQ(stats.tier({Kind::block, 0})->bytes_in, 0u);
+  EXPECT_GE(stats.tier({Kind::block, 1})->used, 32 * kMiB);
+}
+
 TEST_F(DeviceFaults, a_write_error_now_and_then_loses_nothing) {
   auto context = make("8M", "", true);
   Buffer data = make_buffer(*context, 48 * kMiB, "spread");

@@ -127,6 +127,24 @@ TEST(FullDisk, one_full_directory_of_two_is_no_failure) {
   }));
 }
 
+TEST(FullDisk, a_full_first_tier_lets_the_second_take_the_bytes) {
+  Directory full, roomy;
+  SKIP_IF(in_child([&] {
+    if (const std::string why = mount_tmpfs(full.path(), 16 * kMiB); !why.empty()) {
+      return not_here(why);
+    }
+    auto context =
+        make_context("dram=8M; nvme=" + full.path() + ":16M; slow=" + roomy.path() + ":256M");
+    Buffer data = make_buffer(*context, 64 * kMiB, "overflow");
+    EXPECT_TRUE(write_pattern(data, 5).ok());
+    EXPECT_EQ(wrong_words(data, 5), 0u);
+    const Stats stats = context->stats();
+    EXPECT_GE(stats.tier({Kind::block, 1})->used, 32 * kMiB);
+    EXPECT_EQ(stats.degraded_devices, 0u) << "a full disk is not a broken disk";
+    return ChildEnd();
+  }));
+}
+
 TEST(FullDisk, the_cap_is_never_exceeded_and_the_refusal_names_it) {
   Directory directory;
   auto context = make_context("dram=8M; nvme=" + directory.path() + ":16M");
