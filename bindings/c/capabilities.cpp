@@ -17,9 +17,9 @@ constexpr std::uint32_t bit(int kind) {
 }
 
 void describe(Context::Impl& impl, tm_capabilities& caps) {
-  caps.kinds_here = bit(TM_HOST) | bit(TM_DRAM) | bit(TM_FILE) |
-                    (impl.block() != nullptr ? bit(TM_BLOCK) : 0) |
-                    (impl.gpus().empty() ? 0 : bit(TM_GPU));
+  caps.kinds_here =
+      bit(TM_HOST) | bit(TM_DRAM) | bit(TM_FILE) | (impl.block() != nullptr ? bit(TM_BLOCK) : 0) |
+      (impl.config.numa.empty() ? 0 : bit(TM_NUMA)) | (impl.gpus().empty() ? 0 : bit(TM_GPU));
   caps.flags |= impl.gpus().empty() ? 0 : std::uint64_t{TM_CAN_CUDA_STREAM};
   caps.spaces = 1 + static_cast<std::uint32_t>(impl.gpus().size());
   caps.tiers = impl.tiers();
@@ -77,7 +77,8 @@ extern "C" tm_status tm_caps(tm_context* context, tm_capabilities* out) {
   return guarded([&]() -> Status {
     tm_capabilities caps{};
     caps.version = TM_VERSION;
-    caps.kinds_known = bit(TM_HOST) | bit(TM_DRAM) | bit(TM_GPU) | bit(TM_BLOCK) | bit(TM_FILE);
+    caps.kinds_known =
+        bit(TM_HOST) | bit(TM_DRAM) | bit(TM_NUMA) | bit(TM_GPU) | bit(TM_BLOCK) | bit(TM_FILE);
     caps.spaces = 1;
     caps.extent_smallest = kSmallestExtent;
     caps.extent_largest = kLargestExtent;

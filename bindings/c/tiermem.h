@@ -95,7 +95,7 @@ enum {
   TM_ANY = 0, /**< tiermem chooses. */
   TM_HOST,    /**< Any memory that the CPU can address. */
   TM_DRAM,    /**< The DRAM tier. */
-  TM_NUMA,    /**< Another NUMA node, or a CXL expander. Not in this version. */
+  TM_NUMA,    /**< The memory of a NUMA node, such as a CXL expander. The number is the node's. */
   TM_PMEM,    /**< Persistent memory. Not in this version. */
   TM_GPU,     /**< The memory of a GPU. Views there hold device addresses. */
   TM_BLOCK,   /**< Files and raw devices. */
@@ -268,7 +268,7 @@ TIERMEM_API tm_status tm_context_default(tm_context** out);
  * Changes the budget of a tier. A smaller DRAM budget evicts bytes, and the call waits for these
  * evictions. The old budget stays if the new one cannot be reached before the timeout.
  *
- * - `tier`: {#TM_DRAM, 0}, {#TM_BLOCK, 0} or a GPU of the context.
+ * - `tier`: {#TM_DRAM, 0}, {#TM_BLOCK, n}, or a NUMA node or GPU of the context.
  * - `bytes`: the new budget.
  * - Errors: #TM_NO_CAPACITY: pinned bytes prevent the change; the message names a holder.
  *   #TM_UNAVAILABLE: the context has no such tier.

@@ -211,6 +211,10 @@ void print_tiers(const Report& all) {
              !all.memory_error.empty() ? all.memory_error
              : memory.copy > 0         ? "host memory (rates of a copy, one thread)"
                                        : "host memory"});
+  for (const NodeMemory& node : config.numa) {
+    table.add({fmt::format("numa {}", node.index), human_bytes(node.bytes), "hard", "-", "-", "-",
+               "memory of a node, see below"});
+  }
   for (const GpuDevice& gpu : config.gpus) {
     table.add({fmt::format("gpu {}", gpu.index), gpu.bytes != 0 ? human_bytes(gpu.bytes) : "free",
                limit_word(gpu.bytes != 0), "-", "-", "-", "device memory, see below"});
@@ -353,6 +357,10 @@ Json tiers_json(const Report& all) {
                  {"write_bytes_per_s", rate_or_null(known, all.memory.copy)},
                  {"latency_s", rate_or_null(known, all.memory.latency)},
                  {"error", all.memory_error.empty() ? Json(nullptr) : Json(all.memory_error)}});
+  for (const NodeMemory& node : all.config.numa) {
+    out.push_back(
+        {{"kind", "numa"}, {"index", node.index}, {"budget_bytes", node.bytes}, {"hard", true}});
+  }
   for (const GpuDevice& gpu : all.config.gpus) {
     out.push_back({{"kind", "gpu"},
                    {"index", gpu.index},

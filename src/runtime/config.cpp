@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::size_t kLongestPath = 4095;
-constexpr unsigned kHighestGpu = 1023;
+constexpr unsigned kHighestNumber = 1023;  // The number of a GPU or a NUMA node.
 // A smaller guess is useless: eight extents of 2 MiB.
 constexpr std::uint64_t kSmallestGuess = 16 * kMiB;
 
@@ -196,48 +196,48 @@ Status apply_devices(const Setting& setting, Wanted& wanted) {
 }
 
 /// "0:16G" or "1".
-std::optional<GpuDevice> parse_gpu(const Option& option, std::string_view item) {
-  GpuDevice gpu;
+std::optional<NumberedTier> parse_numbered(const Option& option, std::string_view item) {
+  NumberedTier tier;
   const auto colon = item.find(':');
   if (colon != std::string_view::npos) {
     const auto bytes = parse_size(item.substr(colon + 1));
     if (!bytes.ok() || *bytes < option.low || *bytes > option.high) {
       return std::nullopt;
     }
-    gpu.bytes = *bytes;
+    tier.bytes = *bytes;
     item = trim(item.substr(0, colon));
   }
-  const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), gpu.index);
+  const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), tier.index);
   if (item.empty() || error != std::errc() || end != item.data() + item.size() ||
-      gpu.index > kHighestGpu) {
+      tier.index > kHighestNumber) {
     return std::nullopt;
   }
-  return gpu;
+  return tier;
 }
 
-Status apply_gpus(const Setting& setting, Config& config) {
-  std::vector<GpuDevice> gpus;
+Status apply_numbered(const Setting& setting, std::vector<NumberedTier>& to) {
+  std::vector<NumberedTier> tiers;
   const bool off = setting.items.size() == 1 && setting.items.front() == "off";
-  if (setting.items.size() > kMaxSpaces - 1) {
-    return refuse_value(*setting.option, fmt::format("{} GPUs", setting.items.size()),
+  if (setting.items.size() > most_devices(*setting.option)) {
+    return refuse_value(*setting.option, fmt::format("{} numbers", setting.items.size()),
                         setting.origin);
   }
   for (const std::string& item : setting.items) {
     if (off) {
       break;
     }
-    const auto gpu = parse_gpu(*setting.option, item);
-    if (!gpu) {
+    const auto tier = parse_numbered(*setting.option, item);
+    if (!tier) {
       return refuse_value(*setting.option, item, setting.origin);
     }
-    const auto same = [&](const GpuDevice& other) { return other.index == gpu->index; };
-    if (std::any_of(gpus.begin(), gpus.end(), same)) {
-      return fail(Code::invalid_argument, "gpu ({:.64}): {} is named twice; remove one",
-                  setting.origin, gpu->index);
+    const auto same = [&](const NumberedTier& other) { return other.index == tier->index; };
+    if (std::any_of(tiers.begin(), tiers.end(), same)) {
+      return fail(Code::invalid_argument, "{} ({:.64}): {} is named twice; remove one",
+                  setting.option->name, setting.origin, tier->index);
     }
-    gpus.push_back(*gpu);
+    tiers.push_back(*tier);
   }
-  config.gpus = std::move(gpus);
+  to = std::move(tiers);
   return {};
 }
 
@@ -249,8 +249,9 @@ Status apply_setting(const Setting& setting, Config& config, Wanted& wanted) {
   if (setting.option->type == OptionType::devices) {
     return apply_devices(setting, wanted);
   }
-  if (setting.option->type == OptionType::gpus) {
-    return apply_gpus(setting, config);
+  if (setting.option->type == OptionType::numbered) {
+    return apply_numbered(setting,
+                          setting.option == find_option("numa") ? config.numa : config.gpus);
   }
   return apply_option(config, *setting.option, setting.items.front(), setting.origin);
 }

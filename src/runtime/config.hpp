@@ -40,12 +40,14 @@ struct BlockDevice {
   friend bool operator==(const BlockDevice&, const BlockDevice&) = default;
 };
 
-/// A GPU's memory as a tier. `bytes` 0: its free memory.
-struct GpuDevice {
+/// A tier that is named by a number, with its budget. `bytes` 0: a part of its free memory.
+struct NumberedTier {
   unsigned index = 0;
   std::uint64_t bytes = 0;
-  friend bool operator==(const GpuDevice&, const GpuDevice&) = default;
+  friend bool operator==(const NumberedTier&, const NumberedTier&) = default;
 };
+using GpuDevice = NumberedTier;   ///< A GPU's memory, by the driver's number.
+using NodeMemory = NumberedTier;  ///< The memory of a NUMA node, by the kernel's number.
 
 /// Fields have the defaults of the option table; load_config() sets the budgets.
 struct Config {
@@ -59,6 +61,8 @@ struct Config {
     bool hard = false;
     friend bool operator==(const Dram&, const Dram&) = default;
   } dram;
+  /// Memories of NUMA nodes behind DRAM, in the order of demotion.
+  std::vector<NodeMemory> numa;
   std::vector<BlockDevice> block;  ///< Empty: DRAM only.
   std::uint64_t block_budget = 0;  ///< Cap over all devices, bytes.
   bool block_hard = false;

@@ -634,9 +634,10 @@ Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) try
   }
   if (tier.kind != Kind::dram && tier.kind != Kind::block && !call->has_gpu(tier) &&
       !call->has_host_memory(tier)) {
-    return fail(Code::invalid_argument,
-                "set_budget: {}; accepted are dram, block and the GPUs of the context",
-                place_name(tier));
+    return fail(
+        Code::invalid_argument,
+        "set_budget: {}; accepted are dram, block, and the NUMA nodes and GPUs of the context",
+        place_name(tier));
   }
   if (tier.kind == Kind::gpu && bytes > call->gpu(tier).facts().total) {
     return fail(Code::invalid_argument, "set_budget: {} bytes; accepted for {} are at most {}",

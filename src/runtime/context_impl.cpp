@@ -130,6 +130,10 @@ Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& confi
 Status Context::Impl::build(const HostFacts&) {
   HostSpaceOptions space_options;
   space_options.memories = {{.budget = config.dram.budget}};
+  for (const NodeMemory& node : config.numa) {
+    space_options.memories.push_back(
+        {.budget = node.bytes, .place = {Kind::numa, static_cast<std::uint16_t>(node.index)}});
+  }
   space_options.mechanism = config.mechanism;
   space_options.huge_pages = config.huge_pages;
   space_options.userfault = config.userfault;

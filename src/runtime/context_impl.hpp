@@ -192,7 +192,8 @@ class Context::Impl {
   const GpuTier& gpu(Place place) const { return *gpus_[residency.space_of(place) - 1u]; }
   /// DRAM and the block tier exist under every number.
   bool has_tier(Place place) const {
-    return place.kind <= Kind::dram || place.kind == Kind::block || has_gpu(place);
+    return place.kind <= Kind::dram || place.kind == Kind::block || has_host_memory(place) ||
+           has_gpu(place);
   }
   bool has_gpu(Place place) const { return residency.space_of(place) != kHost; }
   bool has_host_memory(Place place) const {

@@ -53,20 +53,24 @@ std::optional<MemoryLimit> memory_limit(const HostFacts& facts) {
 // would run until the OOM killer ends it.
 Status judge_dram(Config& config, const HostFacts& facts) {
   const auto limit = memory_limit(facts);
-  const std::uint64_t budget = config.dram.budget;
+  std::uint64_t budget = config.dram.budget;
+  for (const NodeMemory& node : config.numa) {
+    budget = saturating_add(budget, node.bytes);
+  }
+  const char* const what = config.numa.empty() ? "dram" : "dram and numa together";
   if (!config.dram.hard) {
     return {};  // A guess, made from the same facts.
   }
   if (limit && budget > limit->bytes) {
     return fail(Code::invalid_argument,
-                "dram: {} is more than {} has, which is {}; name less, such as dram=80%",
+                "{}: {} is more than {} has, which is {}; name less, such as dram=80%", what,
                 human_bytes(budget), limit->owner, human_bytes(limit->bytes));
   }
   if (const auto left = facts.memory_left(); left && budget > *left) {
     config.warnings.push_back(fmt::format(
-        "dram: {} is more than the {} of memory that are left now; name less, such as dram=80%, or "
+        "{}: {} is more than the {} of memory that are left now; name less, such as dram=80%, or "
         "free some",
-        human_bytes(budget), human_bytes(*left)));
+        what, human_bytes(budget), human_bytes(*left)));
   }
   return {};
 }
@@ -241,6 +245,33 @@ Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look)
   return status;
 }
 
+Status judge_numa(Config& config, const Topology& topology) {
+  for (NodeMemory& tier : config.numa) {
+    const std::string refusal = host::node_refusal(topology, tier.index, tier.bytes);
+    if (!refusal.empty()) {
+      return fail(Code::invalid_argument, "numa={}: {}", tier.index, refusal);
+    }
+    if (tier.bytes != 0) {
+      continue;
+    }
+    const auto found = std::find_if(topology.nodes.begin(), topology.nodes.end(),
+                                    [&](const auto& node) { return node.id == tier.index; });
+    const std::uint64_t free = found != topology.nodes.end() ? found->free_bytes.value_or(0) : 0;
+    constexpr std::uint64_t kUnit = std::uint64_t{2} << 20;
+    tier.bytes = free / 5 * 4 / kUnit * kUnit;
+    if (tier.bytes == 0) {
+      return fail(
+          Code::no_capacity,
+          "numa={}: {} of the memory of the node are free, which is too little; free some, or "
+          "leave the node out",
+          tier.index, human_bytes(free));
+    }
+    config.notes.push_back(fmt::format("numa {}: {}, of {} that are free there", tier.index,
+                                       human_bytes(tier.bytes), human_bytes(free)));
+  }
+  return {};
+}
+
 namespace {
 
 Result<Config> judged(Result<Config> config, const HostFacts& facts) {
@@ -249,6 +280,11 @@ Result<Config> judged(Result<Config> config, const HostFacts& facts) {
   }
   if (getauxval(AT_SECURE) == 0) {
     config->warnings = unknown_variables(environ);
+  }
+  if (!config->numa.empty()) {
+    if (Status status = judge_numa(*config, read_topology()); !status.ok()) {
+      return status;
+    }
   }
   if (Status status = judge_fit(*config, facts, look_at_path); !status.ok()) {
     return status;

@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "os/host_facts.hpp"
+#include "os/topology.hpp"
 #include "runtime/config.hpp"
 #include "tiermem/status.hpp"
 
@@ -40,6 +41,12 @@ PathFacts look_at_path(const std::string& path);
 /// missing or of the wrong kind; unavailable for a path without write access. Warnings are appended
 /// to config.warnings.
 Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look);
+
+/// Checks the memories of NUMA nodes, and gives those without a size 80 % of what is free.
+///
+/// Errors: invalid_argument: the machine has no such memory, or less; no_capacity: a node without a
+/// size has too little free memory.
+Status judge_numa(Config& config, const Topology& topology);
 
 /// load_config() with the process's environment, followed by judge_fit(). Unknown TIERMEM_
 /// variables of the environment come first in the warnings.

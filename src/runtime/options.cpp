@@ -64,8 +64,14 @@ constexpr std::array kOptions = {
            "that `nvme` has no room for go to the first of these tiers that has room. Each needs a "
            "size.",
            "SlowTiers.bytes_that_the_first_tier_has_no_room_for_go_to_the_second", nullptr},
+    Option{"numa", numbered, "off", 2 * kMiB, kTiB * 64, "off", "TIERMEM_NUMA",
+           "Memories of NUMA nodes behind DRAM, such as CXL expanders, each with its budget: "
+           "`2:64G`, or `1:8G,2:64G`. Bytes that leave DRAM go to the first of them that has room, "
+           "and come back when they are used again. Without a size: 80 % of the memory of the node "
+           "that is free at start.",
+           "NodeMemories.bytes_that_dram_has_no_room_for_go_to_the_node", nullptr},
     Option{
-        "gpu", gpus, "off", 2 * kMiB, kTiB * 64, "off", "TIERMEM_GPU",
+        "gpu", numbered, "off", 2 * kMiB, kTiB * 64, "off", "TIERMEM_GPU",
         "GPUs with memory that is a tier, by the driver's number, each with its budget: `0:16G`, "
         "or `0:16G,1`. Without a size: the memory free at start, less 5 % (at least 512 MiB).",
         "GpuContext.a_buffer_larger_than_the_budget_goes_through_the_device", nullptr},
@@ -251,7 +257,7 @@ std::optional<OptionValue> parse_value(const Option& option, std::string_view te
     }
     case budget:
     case devices:
-    case gpus:
+    case numbered:
       break;  // load_config() reads it, because it knows the machine.
   }
   if (!number || *number < option.low || *number > option.high) {
@@ -264,7 +270,11 @@ std::optional<OptionValue> parse_value(const Option& option, std::string_view te
 
 std::size_t most_devices(const Option& option) {
   constexpr std::size_t kMask = 64;  // SlotTier names devices in a 64-bit mask.
-  return std::string_view(option.name) == "slow" ? IoLanes::kMostTiers - 1 : kMask;
+  const std::string_view name = option.name;
+  return name == "slow"   ? IoLanes::kMostTiers - 1
+         : name == "numa" ? kMostMemories - 1
+         : name == "gpu"  ? kMaxSpaces - 1
+                          : kMask;
 }
 
 std::span<const Option> option_table() {
@@ -319,11 +329,11 @@ std::string accepted_values(const Option& option) {
       return fmt::format(
           "/path:size with sizes of at least {}, up to {} separated by commas, or off",
           format_size(option.low), most_devices(option));
-    case gpus:
+    case numbered:
       return fmt::format(
           "number:size with sizes of at least {}, or a number, up to {} separated "
           "by commas, or off",
-          format_size(option.low), kMaxSpaces - 1);
+          format_size(option.low), most_devices(option));
     case size:
       return fmt::format("a size from {} to {}{}{}", format_size(option.low),
                          format_size(option.high), *option.choices == '\0' ? "" : ", or ",

@@ -16,7 +16,7 @@ namespace tiermem {
 enum class OptionType : std::uint8_t {
   budget,        ///< A size, or a percentage of the remaining memory.
   devices,       ///< "/path:size, …" or off.
-  gpus,          ///< "0:16G, 1" or off.
+  numbered,      ///< "0:16G, 1" or off.
   size,          ///< "64K", "1.5G"; units are powers of 1024. `auto` if `choices` says so.
   power_of_two,  ///< A size that is a power of two.
   count,         ///< `auto` if `choices` says so.
@@ -43,10 +43,10 @@ struct Option {
   void (*apply)(Config& config, const OptionValue& value);  ///< nullptr for the tiers.
 
   bool is_tier() const { return type == OptionType::budget || is_list(); }
-  bool is_list() const { return type == OptionType::devices || type == OptionType::gpus; }
+  bool is_list() const { return type == OptionType::devices || type == OptionType::numbered; }
 };
 
-/// Returns how many devices an option of the type `devices` may name.
+/// Returns how many tiers an option with a list may name.
 std::size_t most_devices(const Option& option);
 std::span<const Option> option_table();
 /// Finds an option by name; `block` is an alias for `nvme`. `hands` is the former name of

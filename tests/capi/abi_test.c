@@ -48,7 +48,8 @@ static void create(void) {
   SAYS(TM_INVALID_ARGUMENT, "dram", tm_context_create("dram=lots", NULL, &out));
   SAYS(TM_INVALID_ARGUMENT, "colour", tm_context_create("colour=red", NULL, &out));
   SAYS(TM_UNAVAILABLE, "gpu", tm_context_create("gpu=0:1G; gpu_driver=/no/libcuda.so", NULL, &out));
-  SAYS(TM_UNSUPPORTED, "numa", tm_context_create("numa=1:1G", NULL, &out));
+  SAYS(TM_INVALID_ARGUMENT, "numa", tm_context_create("numa=1023:1G", NULL, &out));
+  SAYS(TM_UNSUPPORTED, "pmem", tm_context_create("pmem=/mnt/pm:1G", NULL, &out));
   options.size = 0;
   SAYS(TM_INVALID_ARGUMENT, "size 0", tm_context_create("dram=16M", &options, &out));
   options.size = sizeof options - 8;

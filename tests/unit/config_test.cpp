@@ -134,6 +134,15 @@ TEST_F(ConfigTest, gpus_are_read_in_every_accepted_spelling) {
   EXPECT_TRUE(good("dram=1G").gpus.empty());
 }
 
+TEST_F(ConfigTest, node_memories_are_read_in_the_order_of_naming) {
+  const std::vector<NodeMemory> expected = {{2, 64 * kGiB}, {1, 0}};
+  EXPECT_EQ(good("dram=1G; numa=2:64G,1").numa, expected);
+  EXPECT_TRUE(good("dram=1G; numa=off").numa.empty());
+  for (const char* value : {"1:1M", "x", "1,1", "1024", "1,2,3,4,5,6,7,8", "-1"}) {
+    EXPECT_TRUE(contains(refusal(std::string("dram=1G; numa=") + value), "numa")) << value;
+  }
+}
+
 TEST_F(ConfigTest, gpus_that_cannot_be_are_refused) {
   for (const char* value :
        {"0:1M", "0:", ":1G", "x", "-1", "1024", "0,0", "0,1,2", "0:1G,off", ""}) {
@@ -253,11 +262,10 @@ TEST_F(ConfigTest, unknown_options_are_named_with_the_nearest_and_the_list) {
 }
 
 TEST_F(ConfigTest, kinds_of_tiers_that_this_build_lacks_are_unsupported) {
-  for (const char* spec : {"numa=1:8G", "pmem=/mnt/pm:32G", "s3=bucket/prefix"}) {
-    EXPECT_TRUE(contains(refusal(spec, Code::unsupported), "accepted are dram, gpu and nvme"))
-        << spec;
+  for (const char* spec : {"pmem=/mnt/pm:32G", "s3=bucket/prefix"}) {
+    EXPECT_TRUE(contains(refusal(spec, Code::unsupported), "accepted are dram, numa, gpu")) << spec;
   }
-  const std::string path = file("t.toml", "[tiers]\ndram = \"1G\"\nnuma = \"0:16G\"\n");
+  const std::string path = file("t.toml", "[tiers]\ndram = \"1G\"\npmem = \"/mnt/pm:16G\"\n");
   EXPECT_TRUE(contains(refusal("", Code::unsupported, path.c_str()), "t.toml, line 3"));
 }
 

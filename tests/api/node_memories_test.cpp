@@ -1,0 +1,116 @@
+// Contexts with memories of NUMA nodes (`numa`). The tests name node 0 as a second memory behind
+// DRAM: every machine has it. tests/rig runs them on other nodes.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "support/pattern.hpp"
+#include "tiermem/tiermem.hpp"
+
+namespace tiermem::test {
+namespace {
+
+constexpr Place kDram{Kind::dram, 0};
+
+class NodeMemories : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const char* const named = std::getenv("TIERMEM_TEST_NODE")) {
+      node_ = static_cast<std::uint16_t>(std::atoi(named));
+    }
+    auto probe = Context::create(spec("8M", "off"));
+    if (!probe.ok()) {
+      GTEST_SKIP() << probe.message();
+    }
+  }
+  std::string spec(const std::string& dram, const std::string& nvme) const {
+    return "dram=" + dram + "; numa=" + std::to_string(node_) + ":32M; nvme=" + nvme;
+  }
+  std::unique_ptr<Context> make(const std::string& dram, const std::string& more = "") {
+    return make_context(spec(dram, directory_.path() + ":256M") + more);
+  }
+  Place node() const { return {Kind::numa, node_}; }
+  static std::uint64_t used(const Context& context, Place place) {
+    const Stats stats = context.stats();
+    const TierStats* const tier = stats.tier(place);
+    return tier != nullptr ? tier->used : 0;
+  }
+  std::uint16_t node_ = 0;
+  Directory directory_;
+};
+
+TEST_F(NodeMemories, bytes_that_dram_has_no_room_for_go_to_the_node) {
+  auto context = make("8M");
+  ASSERT_NE(context, nullptr);
+  Buffer buffer = make_buffer(*context, 32 * kMiB, "fits in both");
+  ASSERT_TRUE(write_pattern(buffer, 1).ok());
+  EXPECT_LE(used(*context, kDram), 8 * kMiB);
+  EXPECT_GE(used(*context, node()), 20 * kMiB);
+  EXPECT_EQ(wrong_words(buffer, 1), 0u);
+  const Stats stats = context->stats();
+  EXPECT_EQ(stats.tier(node())->budget, 32 * kMiB);
+  EXPECT_LE(stats.demoted, 4 * kMiB) << "the node had room, and the disk was not needed";
+  buffer.reset();
+  EXPECT_EQ(used(*context, {Kind::block, 0}), 0u);
+}
+
+TEST_F(NodeMemories, bytes_that_neither_has_room_for_go_to_the_disk) {
+  for (const bool mapped : {false, true}) {
+    SCOPED_TRACE(mapped);
+    auto context = make("8M");
+    ASSERT_NE(context, nullptr);
+    const std::uint32_t flags = mapped ? std::uint32_t{kMapped} : 0;
+    auto made = context->alloc(96 * kMiB, {.flags = flags, .label = "large"});
+    if (mapped && made.code() == Code::unsupported) {
+      continue;  // This machine has no mapped buffers.
+    }
+    ASSERT_TRUE(made.ok()) << made.message();
+    ASSERT_TRUE(write_pattern(*made, 1).ok());
+    EXPECT_EQ(wrong_words(*made, 1), 0u);
+    ASSERT_TRUE(write_pattern(*made, 2).ok());
+    EXPECT_EQ(wrong_words(*made, 2), 0u);
+    EXPECT_LE(used(*context, kDram), 8 * kMiB);
+    EXPECT_LE(used(*context, node()), 32 * kMiB);
+    EXPECT_GT(context->stats().demoted, 0u);
+  }
+}
+
+TEST_F(NodeMemories, the_budget_of_each_memory_is_set_by_itself) {
+  auto context = make("16M");
+  ASSERT_NE(context, nullptr);
+  Buffer buffer = make_buffer(*context, 40 * kMiB, "in both");
+  ASSERT_TRUE(write_pattern(buffer, 1).ok());
+  ASSERT_TRUE(context->set_budget(node(), 8 * kMiB).ok());
+  ASSERT_TRUE(context->set_budget(kDram, 4 * kMiB).ok());
+  EXPECT_LE(used(*context, node()), 8 * kMiB);
+  EXPECT_LE(used(*context, kDram), 4 * kMiB);
+  EXPECT_EQ(wrong_words(buffer, 1), 0u);
+  const Status unknown = context->set_budget({Kind::numa, 999}, 8 * kMiB);
+  EXPECT_EQ(unknown.code(), Code::invalid_argument);
+}
+
+TEST_F(NodeMemories, why_names_the_memory) {
+  auto context = make("4M");
+  ASSERT_NE(context, nullptr);
+  Buffer buffer = make_buffer(*context, 24 * kMiB, "told");
+  ASSERT_TRUE(write_pattern(buffer, 1).ok());
+  bool on_node = false;
+  for (std::uint64_t at = 0; at < buffer.size(); at += kMiB) {
+    const auto where = context->why(buffer.handle(), at);
+    ASSERT_TRUE(where.ok()) << where.message();
+    on_node = on_node || where->place == node();
+  }
+  EXPECT_TRUE(on_node);
+}
+
+TEST_F(NodeMemories, a_node_that_the_machine_lacks_is_refused) {
+  const auto context = Context::create("dram=8M; numa=1023:32M; nvme=off");
+  ASSERT_FALSE(context.ok());
+  EXPECT_EQ(context.code(), Code::invalid_argument) << context.message();
+  EXPECT_NE(std::string(context.message()).find("1023"), std::string::npos) << context.message();
+}
+
+}  // namespace
+}  // namespace tiermem::test
