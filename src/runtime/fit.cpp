@@ -77,12 +77,13 @@ Status judge_dram(Config& config, const HostFacts& facts) {
 
 /// Devices that share one file system or disk.
 struct Group {
-  std::string path;  // The first one.
+  const char* option = "";  // Of the first one, which names the path.
+  std::string path;
   std::uint64_t named = 0;
   PathFacts facts;
 };
 
-Status judge_place(const BlockDevice& device, const PathFacts& facts) {
+Status judge_place(const char* option, const BlockDevice& device, const PathFacts& facts) {
   using Kind = PathFacts::Kind;
   const int error = facts.kind == Kind::other ? ENOTDIR : facts.error;
   if (error == 0 || (facts.kind != Kind::raw && has_descriptor_source())) {
@@ -90,9 +91,9 @@ Status judge_place(const BlockDevice& device, const PathFacts& facts) {
   }
   const bool found = facts.kind == Kind::directory || facts.kind == Kind::raw;
   return fail_native(found ? Code::unavailable : Code::invalid_argument, error,
-                     "nvme={:.120}: {}; name a directory that this user may write to, or a block "
+                     "{}={:.120}: {}; name a directory that this user may write to, or a block "
                      "device",
-                     device.path, std::strerror(error));
+                     option, device.path, std::strerror(error));
 }
 
 /// The reserve of a file system, as the block tier interprets `reserve_free`.
@@ -107,15 +108,15 @@ Status judge_room(Config& config, const Group& group) {
   const char* const owner = facts.kind == PathFacts::Kind::raw ? "the device" : "its file system";
   if (facts.total != 0 && group.named > facts.total) {
     return fail(Code::invalid_argument,
-                "nvme: {:.100}: {} is more than {} has, which is {}; name less", group.path,
-                human_bytes(group.named), owner, human_bytes(facts.total));
+                "{}: {:.100}: {} is more than {} has, which is {}; name less", group.option,
+                group.path, human_bytes(group.named), owner, human_bytes(facts.total));
   }
   const std::uint64_t usable = facts.free - std::min(facts.free, reserve_of(config, facts));
   if (facts.kind == PathFacts::Kind::directory && facts.total != 0 && group.named > usable) {
     config.warnings.push_back(fmt::format(
-        "nvme: {}: {} is more than the {} that are free there (reserve_free is left out): writes "
+        "{}: {}: {} is more than the {} that are free there (reserve_free is left out): writes "
         "will fail when it is full; name less, or free some",
-        group.path, human_bytes(group.named), human_bytes(usable)));
+        group.option, group.path, human_bytes(group.named), human_bytes(usable)));
   }
   return {};
 }
@@ -126,29 +127,31 @@ Status judge_memory_disks(Config& config, const HostFacts& facts, const Group& g
   const std::uint64_t both = saturating_add(config.dram.budget, group.named);
   if (limit && config.dram.hard && group.named != 0 && both > limit->bytes) {
     return fail(Code::invalid_argument,
-                "nvme: {:.80} is a file system in memory, and {} of it with dram={} are more than "
+                "{}: {:.80} is a file system in memory, and {} of it with dram={} are more than "
                 "{} has, which is {}; name a directory on a disk",
-                group.path, human_bytes(group.named), human_bytes(config.dram.budget), limit->owner,
-                human_bytes(limit->bytes));
+                group.option, group.path, human_bytes(group.named), human_bytes(config.dram.budget),
+                limit->owner, human_bytes(limit->bytes));
   }
   config.warnings.push_back(
-      fmt::format("nvme: {} is a file system in memory: what leaves DRAM stays in memory; name a "
+      fmt::format("{}: {} is a file system in memory: what leaves DRAM stays in memory; name a "
                   "directory on a disk",
-                  group.path));
+                  group.option, group.path));
   return {};
 }
 
 Status judge_block(Config& config, const HostFacts& facts, const LookAtPath& look) {
   std::map<std::uint64_t, Group> groups;
-  std::vector<BlockDevice> devices = config.block;
-  devices.insert(devices.end(), config.slow.begin(), config.slow.end());
-  for (const BlockDevice& device : devices) {
-    const PathFacts found = look(config.block_is_made ? existing_part(device.path) : device.path);
-    if (Status status = judge_place(device, found); !status.ok()) {
-      return status;
+  for (const auto& [option, devices] :
+       {std::pair("nvme", &config.block), std::pair("slow", &config.slow)}) {
+    for (const BlockDevice& device : *devices) {
+      const PathFacts found = look(config.block_is_made ? existing_part(device.path) : device.path);
+      if (Status status = judge_place(option, device, found); !status.ok()) {
+        return status;
+      }
+      Group& group =
+          groups.try_emplace(found.group, Group{option, device.path, 0, found}).first->second;
+      group.named = saturating_add(group.named, device.bytes);
     }
-    Group& group = groups.try_emplace(found.group, Group{device.path, 0, found}).first->second;
-    group.named = saturating_add(group.named, device.bytes);
   }
   for (const auto& [_, group] : groups) {
     Status status = judge_room(config, group);
@@ -249,7 +252,8 @@ Status judge_numa(Config& config, const Topology& topology) {
   for (NodeMemory& tier : config.numa) {
     const std::string refusal = host::node_refusal(topology, tier.index, tier.bytes);
     if (!refusal.empty()) {
-      return fail(Code::invalid_argument, "numa={}: {}", tier.index, refusal);
+      return fail(Code::invalid_argument, "numa={}: {}; name a node that `tiermem topo` shows",
+                  tier.index, refusal);
     }
     if (tier.bytes != 0) {
       continue;

@@ -56,8 +56,8 @@ Status HostSpace::relocate_in_window(FrameId from, FrameId to, std::byte* at, bo
   return {};
 }
 
-// The bytes live in the window itself, and the frames are only charges. The pages move to the node of
-// the other memory, if it is bound to one, and keep their address.
+// The bytes live in the window itself, and the frames are only charges. The pages move to the node
+// of the other memory, if it is bound to one, and keep their address.
 void HostSpace::relocate_in_place(FrameId from, FrameId to, std::byte* at) {
   Frame& source = frame_of(from).record;
   Frame& target = frame_of(to).record;
