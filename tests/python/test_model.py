@@ -1,4 +1,4 @@
-"""Random calls on buffers, beside bytearrays. TIERMEM_SEED repeats a run."""
+"""Random calls on buffers, beside bytearrays. TIERMEM_TEST_SEED repeats a run."""
 
 import os
 import random
@@ -10,9 +10,9 @@ import tiermem
 
 class Model(unittest.TestCase):
     def test_random_calls_beside_plain_bytes(self):
-        seed = int(os.environ.get("TIERMEM_SEED") or random.randrange(1 << 32))
+        seed = int(os.environ.get("TIERMEM_TEST_SEED") or random.randrange(1 << 32))
         with self.subTest(seed=seed):
-            self.run_calls(random.Random(seed), int(os.environ.get("TIERMEM_CALLS") or 1500))
+            self.run_calls(random.Random(seed), int(os.environ.get("TIERMEM_TEST_CALLS") or 1500))
 
     def run_calls(self, rng, calls):
         with tempfile.TemporaryDirectory() as folder:

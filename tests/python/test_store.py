@@ -83,7 +83,7 @@ class Stores(unittest.TestCase):
             small.get("a")
 
     def test_random_calls_beside_a_dictionary(self):
-        seed = int(os.environ.get("TIERMEM_SEED") or random.randrange(1 << 32))
+        seed = int(os.environ.get("TIERMEM_TEST_SEED") or random.randrange(1 << 32))
         rng = random.Random(seed)
         model = {}
         with self.subTest(seed=seed):
