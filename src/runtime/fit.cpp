@@ -77,7 +77,7 @@ Status judge_dram(Config& config, const HostFacts& facts) {
 
 /// Devices that share one file system or disk.
 struct Group {
-  const char* option = "";  // Of the first one, which names the path.
+  const char* option = "";  // The option that names the first path.
   std::string path;
   std::uint64_t named = 0;
   PathFacts facts;
