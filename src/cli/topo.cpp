@@ -84,7 +84,10 @@ Result<Report> gather(const Arguments& arguments) {
   }
   all.config = std::move(*config);
   all.config.warnings = unknown_variables(environ);
-  all.fits = judge_fit(all.config, all.host, look_at_path);
+  all.fits = judge_numa(all.config, all.topology);
+  if (all.fits.ok()) {
+    all.fits = judge_fit(all.config, all.host, look_at_path);
+  }
   const bool measure = !arguments.no_measure;
   std::vector<BlockDevice> devices = all.config.block;
   devices.insert(devices.end(), all.config.slow.begin(), all.config.slow.end());
