@@ -94,7 +94,7 @@ class TIERMEM_API Store {
   class TIERMEM_LOCAL Impl;
 
  private:
-  explicit Store(std::unique_ptr<Impl> impl) noexcept;
+  TIERMEM_LOCAL explicit Store(std::unique_ptr<Impl> impl) noexcept;
   std::unique_ptr<Impl> impl_;
 };
 
