@@ -31,6 +31,7 @@ class StoreTest : public ::testing::Test {
     EXPECT_TRUE(store.ok()) << store.message();
     return store.ok() ? std::move(*store) : nullptr;
   }
+  /// Key and bytes must outlive the object.
   static StoreObject object(const std::string& key, std::string& bytes) {
     return {key.data(), key.size(), bytes.data(), bytes.size()};
   }
@@ -261,8 +262,9 @@ TEST_F(StoreTest, a_cancelled_operation_ends) {
 TEST_F(StoreTest, a_child_of_fork_is_told_so) {
   auto context = make();
   auto store = open(*context, 10 * kMiB);
+  const std::string key = "key";  // The object points to it.
   std::string bytes(1000, 'x');
-  StoreObject each = object("key", bytes);
+  StoreObject each = object(key, bytes);
   ASSERT_TRUE(store->put({&each, 1}).ok());
   const pid_t child = ::fork();
   if (child == 0) {
