@@ -182,4 +182,5 @@ def _numpy_array(tensor, dtype):
         raise TypeError(f"NumPy has no type {dtype}; use framework='pt'")
     if tensor.nbytes == 0:
         return np.empty(tensor.shape, dtype)
-    return np.from_dlpack(tensor)
+    # Not by DLPack: NumPy before 2.1 knows no read-only tensors there.
+    return np.frombuffer(tensor.owner, dtype).reshape(tensor.shape)
