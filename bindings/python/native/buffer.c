@@ -438,9 +438,6 @@ static PyObject* buffer_freed(PyObject* object, void* unused) {
   return PyBool_FromLong(((BufferObject*)object)->core == NULL);
 }
 
-#define KEYWORDS (METH_VARARGS | METH_KEYWORDS)
-#define FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
-
 static PyMethodDef buffer_methods[] = {
     {"view", FUNCTION(buffer_view), METH_FASTCALL | METH_KEYWORDS,
      "view(offset=0, length=None, mode='r', timeout=None)\n--\n\n"

@@ -149,29 +149,6 @@ static PyObject* context_adopt_file(PyObject* object, PyObject* args, PyObject* 
   return result;
 }
 
-static uint32_t mode_of(const tm_access* range) {
-  return range->mode;
-}
-
-/* Views from the records of a whole list; all of them are released on failure. */
-static PyObject* new_views(module_state* state, PyObject* kept, const tm_access* ranges,
-                           const tm_view* views, Py_ssize_t n) {
-  PyObject* list = PyList_New(n);
-  for (Py_ssize_t i = 0; i < n; ++i) {
-    BufferObject* buffer = (BufferObject*)PyList_GetItem(kept, i);
-    PyObject* view = list != NULL ? new_view(state, buffer, &views[i], mode_of(&ranges[i])) : NULL;
-    if (view == NULL) {
-      if (list == NULL) {
-        (void)tm_release(buffer->context->context, &views[i], 1, TM_HOST_ORDER);
-      }
-      Py_CLEAR(list);
-    } else {
-      (void)PyList_SetItem(list, i, view);
-    }
-  }
-  return list;
-}
-
 static PyObject* context_acquire(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"ranges", "mode", "timeout", NULL};
   ContextObject* self = (ContextObject*)object;
@@ -219,17 +196,14 @@ static PyObject* context_acquire_async(PyObject* object, PyObject* args, PyObjec
   }
   OpObject* op = new_op(state, self, 0, kept);
   if (op != NULL) {
+    op->ranges = ranges;
     op->views = PyMem_Calloc((size_t)n, sizeof *op->views);
-    op->modes = PyMem_Malloc((size_t)n);
     op->single = single != 0;
     tm_status status = TM_OK;
-    if (op->views == NULL || op->modes == NULL) {
+    if (op->views == NULL) {
       PyErr_NoMemory();
       Py_CLEAR(op);
     } else {
-      for (Py_ssize_t i = 0; i < n; ++i) {
-        op->modes[i] = (unsigned char)ranges[i].mode;
-      }
       op->count = n;
       status =
           tm_acquire_async(self->context, ranges, (size_t)n, TM_HOST_ORDER, op->views, &op->op);
@@ -239,8 +213,9 @@ static PyObject* context_acquire_async(PyObject* object, PyObject* args, PyObjec
       (void)raise_status(state, status, self->context, 0);
       Py_CLEAR(op);
     }
+  } else {
+    PyMem_Free(ranges);
   }
-  PyMem_Free(ranges);
   Py_XDECREF(kept);
   return (PyObject*)op;
 }
@@ -438,9 +413,6 @@ static PyObject* context_can_map(PyObject* object, void* unused) {
   return status == TM_OK ? PyBool_FromLong((caps.flags & TM_CAN_MAP) != 0)
                          : raise_status(state_of(object), status, self->context, 0);
 }
-
-#define KEYWORDS (METH_VARARGS | METH_KEYWORDS)
-#define FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
 
 static PyMethodDef context_methods[] = {
     {"close", FUNCTION(context_close), KEYWORDS,

@@ -89,12 +89,12 @@ typedef struct op_extra {
 
 typedef struct OpObject {
   PyObject_HEAD ContextObject* context;
-  tm_op op;         /* 0 once it was waited for. */
-  PyObject* result; /* After the end: what wait() returns. */
-  PyObject* kept;   /* The buffers of the ranges, or NULL. */
-  tm_view* views;   /* For an acquire: `count` records. */
+  tm_op op;          /* 0 once it was waited for. */
+  PyObject* result;  /* After the end: what wait() returns. */
+  PyObject* kept;    /* The buffers of the ranges, or NULL. */
+  tm_access* ranges; /* For an acquire: `count` ranges, and their views. */
+  tm_view* views;
   Py_ssize_t count;
-  unsigned char* modes;
   bool single;     /* The result is one view and no list. */
   op_extra* extra; /* Owned; or NULL. */
 } OpObject;
@@ -142,6 +142,10 @@ tm_access* to_ranges(module_state* state, PyObject* list, uint32_t mode, Py_ssiz
 PyObject* new_buffer(module_state* state, ContextObject* context, tm_buffer buffer, bool writable);
 /* Takes over the view, also when it fails. */
 PyObject* new_view(module_state* state, BufferObject* buffer, const tm_view* view, uint32_t mode);
+/* A list of views of the buffers in the list `kept`. Takes over all `n` views, also when it fails.
+ */
+PyObject* new_views(module_state* state, PyObject* kept, const tm_access* ranges,
+                    const tm_view* views, Py_ssize_t n);
 /* Takes over the operation; `kept` may be NULL. */
 OpObject* new_op(module_state* state, ContextObject* context, tm_op op, PyObject* kept);
 
@@ -167,5 +171,12 @@ PyObject* export_dlpack(PyObject* const* args, Py_ssize_t nargs, const tensor_la
 PyObject* dlpack_device(void);
 /* The property __array_interface__ of bytes. */
 PyObject* array_interface(const tensor_layout* over);
+
+/* ---- Tables of methods
+ * ---------------------------------------------------------------------------- */
+
+#define KEYWORDS (METH_VARARGS | METH_KEYWORDS)
+/* A function with another signature than PyCFunction. Its flags tell the interpreter which. */
+#define FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
 
 #endif

@@ -16,9 +16,9 @@ OpObject* new_op(module_state* state, ContextObject* context, tm_op op, PyObject
   self->op = op;
   self->result = NULL;
   self->kept = Py_XNewRef(kept);
+  self->ranges = NULL;
   self->views = NULL;
   self->count = 0;
-  self->modes = NULL;
   self->single = false;
   self->extra = NULL;
   return self;
@@ -40,8 +40,8 @@ static void op_dealloc(PyObject* object) {
   if (self->extra != NULL) {
     self->extra->release(self->extra);
   }
+  PyMem_Free(self->ranges);
   PyMem_Free(self->views);
-  PyMem_Free(self->modes);
   Py_XDECREF(self->result);
   Py_XDECREF(self->kept);
   Py_DECREF((PyObject*)self->context);
@@ -54,20 +54,8 @@ static PyObject* make_result(OpObject* self) {
   if (self->count == 0) {
     return Py_NewRef(Py_None);
   }
-  module_state* state = state_of((PyObject*)self);
-  PyObject* list = PyList_New(self->count);
-  for (Py_ssize_t i = 0; i < self->count; ++i) {
-    BufferObject* buffer = (BufferObject*)PyList_GetItem(self->kept, i);
-    PyObject* view = list != NULL ? new_view(state, buffer, &self->views[i], self->modes[i]) : NULL;
-    if (view == NULL) {
-      if (list == NULL) {
-        (void)tm_release(self->context->context, &self->views[i], 1, TM_HOST_ORDER);
-      }
-      Py_CLEAR(list);
-    } else {
-      (void)PyList_SetItem(list, i, view);
-    }
-  }
+  PyObject* list =
+      new_views(state_of((PyObject*)self), self->kept, self->ranges, self->views, self->count);
   if (list == NULL || !self->single) {
     return list;
   }
@@ -160,10 +148,8 @@ static PyObject* op_await(PyObject* object) {
   return iterator;
 }
 
-#define FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
-
 static PyMethodDef op_methods[] = {
-    {"wait", FUNCTION(op_wait), METH_VARARGS | METH_KEYWORDS,
+    {"wait", FUNCTION(op_wait), KEYWORDS,
      "wait(timeout=None)\n--\n\n"
      "Wait for the end, and return the result: views for an acquire, else None.\n\n"
      "Raise the error of the operation, or TimedOut: then the operation goes on, and may be waited "

@@ -378,9 +378,6 @@ static PyObject* store_context(PyObject* object, void* unused) {
   return Py_NewRef((PyObject*)((StoreObject*)object)->context);
 }
 
-#define KEYWORDS (METH_VARARGS | METH_KEYWORDS)
-#define FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
-
 static PyMethodDef store_methods[] = {
     {"put", FUNCTION(store_put), KEYWORDS,
      "put(objects, *, timeout=None, errors='raise')\n--\n\n"

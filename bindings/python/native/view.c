@@ -20,6 +20,24 @@ PyObject* new_view(module_state* state, BufferObject* buffer, const tm_view* vie
   return (PyObject*)self;
 }
 
+PyObject* new_views(module_state* state, PyObject* kept, const tm_access* ranges,
+                    const tm_view* views, Py_ssize_t n) {
+  PyObject* list = PyList_New(n);
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    BufferObject* buffer = (BufferObject*)PyList_GetItem(kept, i);
+    PyObject* view = list != NULL ? new_view(state, buffer, &views[i], ranges[i].mode) : NULL;
+    if (view == NULL) {
+      if (list == NULL) {
+        (void)tm_release(buffer->context->context, &views[i], 1, TM_HOST_ORDER);
+      }
+      Py_CLEAR(list);
+    } else {
+      (void)PyList_SetItem(list, i, view);
+    }
+  }
+  return list;
+}
+
 static void view_dealloc(PyObject* object) {
   ViewObject* self = (ViewObject*)object;
   PyTypeObject* type = Py_TYPE(object);
@@ -184,8 +202,6 @@ static PyObject* view_array_interface(PyObject* object, void* unused) {
   tensor_layout layout;
   return view_layout((ViewObject*)object, &layout) ? array_interface(&layout) : NULL;
 }
-
-#define FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
 
 static PyMethodDef view_methods[] = {
     {"release", view_release, METH_NOARGS,
