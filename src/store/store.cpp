@@ -70,6 +70,8 @@ class Store::Impl : public InArena {
   };
 
   Status check(const char* call, const StoreObject& object) const;
+  template <typename Change>
+  Status each(const char* call, std::span<StoreObject> list, Change&& change) const;
   Status put(StoreObject& object, const Limits& limits);
   Status store(StoreObject& object, const Limits& limits, Vector<Handle>& gone);
   Status get(StoreObject& object, const Limits& limits);
@@ -352,48 +354,46 @@ Status Store::Impl::get_all(std::span<StoreObject> list, const Limits& limits) {
   return first;
 }
 
-Status Store::Impl::exists(std::span<StoreObject> list) const {
+// Runs `change` on each object with a valid key. An object with a bad key does not stop the others.
+template <typename Change>
+Status Store::Impl::each(const char* call, std::span<StoreObject> list, Change&& change) const {
   const SlowCall mark(context_);
-  Status first = mark->usable("store_exists");
+  Status first = mark->usable(call);
+  if (!first.ok()) {
+    return first;
+  }
   for (StoreObject& object : list) {
-    Status status = check("store_exists", object);
-    const Shelf::Found found =
-        status.ok() && first.ok() ? shelf_.find(object.name()) : Shelf::Found{};
-    object.found = found ? 1 : 0;
-    object.stored = found.bytes;
+    Status status = check(call, object);
+    object.found = status.ok() && change(object) ? 1 : 0;
     object.code = status.code();
-    first = first.ok() ? std::move(status) : std::move(first);
+    if (first.ok() && !status.ok()) {
+      first = std::move(status);
+    }
   }
   return first;
+}
+
+Status Store::Impl::exists(std::span<StoreObject> list) const {
+  return each("store_exists", list, [&](StoreObject& object) {
+    const Shelf::Found found = shelf_.find(object.name());
+    object.stored = found.bytes;
+    return bool(found);
+  });
 }
 
 Status Store::Impl::erase(std::span<StoreObject> list) {
-  const SlowCall mark(context_);
-  Status first = mark->usable("store_delete");
-  for (StoreObject& object : list) {
-    Status status = check("store_delete", object);
-    const Handle buffer = status.ok() && first.ok() ? shelf_.remove(object.name()) : 0;
-    object.found = buffer != 0 ? 1 : 0;
-    object.code = status.code();
+  return each("store_delete", list, [&](const StoreObject& object) {
+    const Handle buffer = shelf_.remove(object.name());
     if (buffer != 0) {
       (void)context_.free(buffer);
     }
-    first = first.ok() ? std::move(status) : std::move(first);
-  }
-  return first;
+    return buffer != 0;
+  });
 }
 
 Status Store::Impl::pin(std::span<StoreObject> list, int by) {
-  const char* const call = by > 0 ? "store_pin" : "store_unpin";
-  const SlowCall mark(context_);
-  Status first = mark->usable(call);
-  for (StoreObject& object : list) {
-    Status status = check(call, object);
-    object.found = status.ok() && first.ok() && shelf_.pin(object.name(), by) ? 1 : 0;
-    object.code = status.code();
-    first = first.ok() ? std::move(status) : std::move(first);
-  }
-  return first;
+  return each(by > 0 ? "store_pin" : "store_unpin", list,
+              [&](const StoreObject& object) { return shelf_.pin(object.name(), by); });
 }
 
 StoreStats Store::Impl::stats() const {

@@ -259,6 +259,31 @@ TEST_F(StoreTest, a_cancelled_operation_ends) {
   EXPECT_EQ(store->stats().used, store->stats().objects * kMiB);
 }
 
+TEST_F(StoreTest, a_bad_key_does_not_stop_the_others) {
+  auto context = make();
+  auto store = open(*context, 10 * kMiB);
+  const std::string good = "key", bad(Store::kLongestKey + 1, 'k');
+  std::string bytes(1000, 'x');
+  std::vector<StoreObject> list = {object(bad, bytes), object(good, bytes)};
+  const auto call_on_both = [&](const char* what, Status (Store::*call)(std::span<StoreObject>)) {
+    SCOPED_TRACE(what);
+    EXPECT_EQ((*store.*call)(list).code(), Code::invalid_argument);
+    EXPECT_EQ(list[0].code, Code::invalid_argument);
+    EXPECT_EQ(list[0].found, 0u);
+    EXPECT_EQ(list[1].code, Code::ok);
+    EXPECT_EQ(list[1].found, 1u);
+  };
+  EXPECT_EQ(store->put(list).code(), Code::invalid_argument);
+  EXPECT_EQ(store->exists(list).code(), Code::invalid_argument);
+  EXPECT_EQ(list[1].found, 1u);
+  EXPECT_EQ(store->get(list).code(), Code::invalid_argument);
+  EXPECT_EQ(list[1].found, 1u);
+  call_on_both("pin", &Store::pin);
+  call_on_both("unpin", &Store::unpin);
+  call_on_both("erase", &Store::erase);
+  EXPECT_EQ(store->stats().objects, 0u);
+}
+
 TEST_F(StoreTest, a_child_of_fork_is_told_so) {
   auto context = make();
   auto store = open(*context, 10 * kMiB);
