@@ -4,27 +4,23 @@
 
 namespace tiermem {
 
-namespace {
-// The order has numbers of 32 bits, and reserves address space for this many.
-constexpr std::size_t kMostObjects = std::size_t{1} << 24;
-}  // namespace
-
-Shelf::Shelf(std::uint64_t capacity) : capacity_(capacity) {
-  order_.set_most(kMostObjects);
+Shelf::Shelf(std::uint64_t capacity, std::size_t most) : capacity_(capacity), most_(most) {
+  order_.set_most(most);
 }
 
 bool Shelf::reserve(std::uint64_t bytes, Vector<Handle>& gone) {
   const std::uint64_t charge = charge_of(bytes);
   const std::lock_guard lock(mutex_);
   const auto probe = [&](ExtentRef number) { return look(number); };
-  while (charge > capacity_ - std::min(capacity_, used_)) {
-    if (charge > capacity_) {
-      return false;
-    }
+  if (charge > capacity_) {
+    return false;
+  }
+  while (charge > capacity_ - used_ || by_key_.size() + arriving_ >= most_) {
     constexpr unsigned kMost = 64;
     victims_.clear();
     gone.reserve(gone.size() + kMost);  // Before: what is chosen must leave.
-    order_.choose(charge - (capacity_ - used_), kMost, probe, victims_);
+    const std::uint64_t left = capacity_ - used_;
+    order_.choose(charge > left ? charge - left : 1, kMost, probe, victims_);
     for (const Recency::Victim& victim : victims_) {
       gone.push_back(take_out(*entries_[victim.ref]));
       evicted_.fetch_add(1, std::memory_order_relaxed);
@@ -34,6 +30,7 @@ bool Shelf::reserve(std::uint64_t bytes, Vector<Handle>& gone) {
     }
   }
   used_ += charge;
+  ++arriving_;
   return true;
 }
 
@@ -47,6 +44,7 @@ Recency::Candidate Shelf::look(std::uint32_t number) {
 void Shelf::cancel(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   used_ -= charge_of(bytes);
+  --arriving_;
 }
 
 Handle Shelf::add(std::string_view key, Handle buffer, std::uint64_t bytes) {
@@ -60,10 +58,11 @@ Handle Shelf::add(std::string_view key, Handle buffer, std::uint64_t bytes) {
     entry.bytes = bytes;
     order_.removed(entry.number, false);
     order_.inserted(entry.number, charge_of(bytes));
+    --arriving_;
     return std::exchange(entry.buffer, buffer);
   }
   if (free_.empty()) {
-    if (entries_.size() == kMostObjects || !order_.reserve(entries_.size() + 1).ok()) {
+    if (!order_.reserve(entries_.size() + 1).ok()) {
       throw std::bad_alloc();
     }
     free_.reserve(entries_.size() + 1);  // So that take_out() allocates nothing.
@@ -79,6 +78,7 @@ Handle Shelf::add(std::string_view key, Handle buffer, std::uint64_t bytes) {
   free_.pop_back();
   order_.inserted(entry->number, charge_of(bytes));
   entries_[entry->number] = std::move(entry);
+  --arriving_;
   return 0;
 }
 

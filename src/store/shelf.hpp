@@ -4,6 +4,7 @@
 //
 //   used == the sum of the charges of all objects, and of those that are being stored
 //   used <= capacity
+//   objects + those that are being stored <= most
 #pragma once
 
 #include <atomic>
@@ -21,8 +22,11 @@ namespace tiermem {
 
 class Shelf {
  public:
-  /// Errors: no_capacity: allocation of the records failed.
-  explicit Shelf(std::uint64_t capacity);
+  /// The order reserves address space for this many objects.
+  static constexpr std::size_t kMostObjects = std::size_t{1} << 24;
+
+  /// `most`: the max number of objects.
+  explicit Shelf(std::uint64_t capacity, std::size_t most = kMostObjects);
 
   /// An object as a reader needs it.
   struct Found {
@@ -67,6 +71,7 @@ class Shelf {
   Recency::Candidate look(std::uint32_t number);
 
   const std::uint64_t capacity_;
+  const std::size_t most_;
   mutable std::shared_mutex mutex_;
   // Guarded by mutex_; a reader holds it shared.
   HashMap<std::string_view, Entry*> by_key_;
@@ -75,6 +80,7 @@ class Shelf {
   Recency order_;
   Vector<Recency::Victim> victims_;
   std::uint64_t used_ = 0;
+  std::size_t arriving_ = 0;  // Objects that are being stored.
   std::uint64_t pinned_ = 0;  // Objects.
   std::atomic<std::uint64_t> evicted_{0};
 };
