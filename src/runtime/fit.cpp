@@ -252,15 +252,12 @@ Status judge_numa(Config& config, const Topology& topology) {
   for (NodeMemory& tier : config.numa) {
     const std::string refusal = host::node_refusal(topology, tier.index, tier.bytes);
     if (!refusal.empty()) {
-      return fail(Code::invalid_argument, "numa={}: {}; name a node that `tiermem topo` shows",
-                  tier.index, refusal);
+      return fail(Code::invalid_argument, "numa={}: {}", tier.index, refusal);
     }
     if (tier.bytes != 0) {
       continue;
     }
-    const auto found = std::find_if(topology.nodes.begin(), topology.nodes.end(),
-                                    [&](const auto& node) { return node.id == tier.index; });
-    const std::uint64_t free = found != topology.nodes.end() ? found->free_bytes.value_or(0) : 0;
+    const std::uint64_t free = topology.node(tier.index)->free_bytes.value_or(0);
     constexpr std::uint64_t kUnit = std::uint64_t{2} << 20;
     tier.bytes = free / 5 * 4 / kUnit * kUnit;
     if (tier.bytes == 0) {
