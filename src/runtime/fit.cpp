@@ -250,9 +250,9 @@ Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look)
 
 Status judge_numa(Config& config, const Topology& topology) {
   for (NodeMemory& tier : config.numa) {
-    const std::string refusal = host::node_refusal(topology, tier.index, tier.bytes);
-    if (!refusal.empty()) {
-      return fail(Code::invalid_argument, "numa={}: {}", tier.index, refusal);
+    const std::string why = host::node_refusal(topology, tier.index, tier.bytes);
+    if (!why.empty()) {
+      return fail(Code::invalid_argument, "numa={}: {}", tier.index, why);
     }
     if (tier.bytes != 0) {
       continue;
