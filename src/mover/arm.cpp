@@ -40,6 +40,7 @@ void Desk::arm(Request& request, std::uint32_t index) {
     waiters_.wait_for_pins(request, index);  // Looked at again after the fork.
     return;
   }
+  engine_.desert_destage(need.ref);
   Arm result = Arm::ready;
   if (comes) {
     result = arm_acquire(request, need);

@@ -9,13 +9,14 @@
 namespace tiermem {
 
 Carrier::Carrier(Residency& residency, Memories& memories, Journal& journal, Bounce& bounce,
-                 SlotTiers& slots, Workers& workers, const MoverOptions& options)
+                 SlotTiers& slots, Copies& copies, Workers& workers, const MoverOptions& options)
     : residency_(residency),
       directory_(residency),
       memories_(memories),
       journal_(journal),
       bounce_(bounce),
       slots_(slots),
+      copies_(copies),
       workers_(workers),
       options_(options) {}
 
@@ -61,7 +62,10 @@ void Carrier::end(Transfer& transfer) {
   if (transfer.copied != kNoSpace) {
     directory_.word(transfer.copied, transfer.ref).end_copy();
   }
-  directory_.at(transfer.ref).transfer = 0;
+  const auto* const destage = if_is<Destage>(&transfer);
+  if (destage == nullptr || !destage->deserted) {
+    directory_.at(transfer.ref).transfer = 0;
+  }
   const std::uint32_t number = transfer.job.transfer;
   heads_[number] = nullptr;
   records_[number].emplace<std::monostate>();
@@ -124,7 +128,7 @@ bool Carrier::is_own_job(const Job& job) const {
   // One short call moves up to four pages: inline for a single request, and on workers if many wait
   // (docs/decisions/own-jobs.md). Other calls may take long.
   constexpr JobStep kCalls = ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore |
-                               kInsert | kMergePages | kEmpty | kSpread | kMeasure);
+                               kInsert | kMergePages | kEmpty | kSpread | kPack | kMeasure);
   if ((job.steps & kRestore) != 0 && job.tier->has_locked_pages(job.frame)) {
     return false;
   }

@@ -18,6 +18,7 @@
 #include "base/arena.hpp"
 #include "mover/backoff.hpp"
 #include "mover/bounce.hpp"
+#include "mover/copies.hpp"
 #include "mover/ended.hpp"
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
@@ -50,7 +51,7 @@ class Carrier {
   };
 
   Carrier(Residency& residency, Memories& memories, Journal& journal, Bounce& bounce,
-          SlotTiers& slots, Workers& workers, const MoverOptions& options);
+          SlotTiers& slots, Copies& copies, Workers& workers, const MoverOptions& options);
 
   void begin_step(std::int64_t now) { now_ = now; }
   std::int64_t now() const { return now_; }
@@ -144,6 +145,9 @@ class Carrier {
   /// The bytes that were read are not those that were written. Returns true if they are read once
   /// more. Otherwise `why` is the error.
   bool reads_again(Transfer& transfer, Status& why);
+  /// The slot cannot be read, or has wrong bytes. If it has a replica, the slot is given up, and
+  /// the transfer reads from the replica next. Returns whether it does.
+  bool falls_back(Transfer& transfer);
   /// The bytes of the extent that the transfer reads or writes next.
   void set_range(Transfer& transfer, std::uint64_t from, std::uint64_t length);
   /// Returns the bytes that the transfer reads or writes.
@@ -189,7 +193,7 @@ class Carrier {
 
  private:
   using Record = std::variant<std::monostate, Promote, PromoteParts, Demote, DemoteParts, Evict,
-                              Empty, Show, Relocate, Gather>;
+                              Empty, Show, Relocate, Destage, Gather>;
 
   std::uint32_t new_record();
   void begin(Transfer& transfer, std::uint32_t number, ExtentRef ref, unsigned space,
@@ -207,6 +211,7 @@ class Carrier {
   Journal& journal_;
   Bounce& bounce_;
   SlotTiers& slots_;
+  Copies& copies_;
   Workers& workers_;
   const MoverOptions& options_;
 

@@ -87,6 +87,7 @@ void Copies::drop_slot(ExtentRef ref) {
 void Copies::give_up_slot(ExtentRef ref) {
   const SlotCopy& copy = directory_.at(ref).copy();
   assert(copy.owned());
+  drop_replica(ref);
   slots_.of(copy).ledger.give_up(copy.slot, copy.stamp);
   directory_.drop_copy(ref);
 }
@@ -106,6 +107,9 @@ void Copies::give_parts(FrameId frame, unsigned space, PageMask pages) {
 // The tier is full: a slot of bytes that are in memory goes. These are written again when they
 // leave. False: there is none.
 bool Copies::next_slot_gives_way(SlotTiers::Entry& tier) {
+  if (next_replica_gives_way(tier)) {
+    return true;
+  }
   if (!tier.ledger.looks_for_slots(now_)) {
     return false;
   }
@@ -137,15 +141,128 @@ bool Copies::gives_way(ExtentRef ref, const SlotTiers::Entry& tier) const {
 }
 
 void Copies::note_in_slot(ExtentRef ref) {
-  if (is_droppable_from_slot(ref)) {
+  if (!is_below_memory(ref)) {
+    return;
+  }
+  if (directory_.droppable(ref)) {
     (void)order_.add(ref);  // Without memory for a record it is never dropped.
+  }
+  SlotTiers::Entry& tier = slots_.of(directory_.at(ref).copy());
+  if (!slots_.after(tier).empty()) {
+    // Without memory for a record it stays where it is.
+    (void)(directory_.has_replica(ref) ? tier.replicated : tier.below_memory).add(ref);
   }
 }
 
-bool Copies::is_droppable_from_slot(ExtentRef ref) const {
-  return directory_.droppable(ref) && directory_.owns_slot(ref) && directory_.at(ref).parts == 0 &&
+// It owns a slot, and no memory has any of its bytes.
+bool Copies::is_below_memory(ExtentRef ref) const {
+  return directory_.owns_slot(ref) && directory_.at(ref).parts == 0 &&
          directory_.word(kHost, ref).load().phase() == Phase::none &&
          directory_.readable_elsewhere(ref, kHost) == kNoSpace;
+}
+
+bool Copies::is_droppable_from_slot(ExtentRef ref) const {
+  return directory_.droppable(ref) && is_below_memory(ref);
+}
+
+SlotTiers::Entry* Copies::below(const SlotTiers::Entry& tier) const {
+  for (SlotTiers::Entry* const next : slots_.after(tier)) {
+    if (next->ledger.can_write(now_, false)) {
+      return next;
+    }
+  }
+  return nullptr;
+}
+
+// Extents that have changed since they joined the order leave it here. Each joined it with an
+// evict, so the looks at them are paid for. Others with transfers and holds are few.
+ExtentRef Copies::next_to_destage(SlotTiers::Entry& tier) {
+  constexpr unsigned kLooks = 64;
+  ExtentRef ref = tier.below_memory.first();
+  for (unsigned look = 0; look < kLooks && ref != kNoLink; ++look) {
+    const ExtentRef next = tier.below_memory.after(ref);
+    const Extent& extent = directory_.at(ref);
+    const bool here = directory_.begun(ref) && extent.copy().tier == tier.number &&
+                      extent.copy().current() && !directory_.has_replica(ref);
+    if (extent.transfer == 0 && (!here || !is_below_memory(ref))) {
+      tier.below_memory.remove(ref);
+    } else if (here && extent.transfer == 0 && extent.holds == 0 && extent.waiters == 0 &&
+               !extent.charged && is_live(ref) && !tier.ledger.is_shared(extent.copy().stamp)) {
+      return ref;
+    }
+    ref = next;
+  }
+  return kNoExtent;
+}
+
+void Copies::add_replica(ExtentRef ref, SlotTiers::Entry& to, SlotId slot) {
+  SlotTiers::Entry& tier = slots_.of(directory_.at(ref).copy());
+  directory_.add_replica(ref, to.number, slot, to.ledger.stamp());
+  tier.below_memory.remove(ref);
+  tier.replicated_bytes += slot_bytes_of(ref);
+  // Without a record it does not give way. If the tier is full, it does now.
+  if (!tier.replicated.add(ref) || tier.ledger.last_error().code == Code::no_capacity) {
+    use_replica(ref);
+  }
+}
+
+void Copies::drop_replica(ExtentRef ref) {
+  if (!directory_.has_replica(ref)) {
+    return;
+  }
+  note_replica_gone(ref, slots_.of(directory_.at(ref).copy()));
+  const SlotReplica gone = directory_.drop_replica(ref);
+  SlotTiers::Entry& tier = slots_.at(gone.tier);
+  tier.ledger.give_up(gone.slot, gone.stamp);
+  room_in_slots(tier);
+}
+
+void Copies::use_replica(ExtentRef ref) {
+  SlotTiers::Entry& tier = slots_.of(directory_.at(ref).copy());
+  note_replica_gone(ref, tier);
+  const SlotReplica before = directory_.use_replica(ref);
+  tier.ledger.give_up(before.slot, before.stamp);
+  note_in_slot(ref);
+  room_in_slots(tier);
+}
+
+void Copies::note_replica_gone(ExtentRef ref, SlotTiers::Entry& tier) {
+  tier.replicated.remove(ref);
+  tier.replicated_bytes -= slot_bytes_of(ref);
+}
+
+bool Copies::next_replicated_gives_way(SlotTiers::Entry& tier) {
+  const SlotUsage usage = tier.tier->usage();
+  if (usage.in_use > usage.budget) {
+    return false;  // Its budget was lowered: one slot makes no room.
+  }
+  ExtentRef ref = tier.replicated.first();
+  // The slot may be read or written, or stay for a child of fork.
+  while (ref != kNoLink && (directory_.at(ref).transfer != 0 ||
+                            tier.ledger.is_shared(directory_.at(ref).copy().stamp))) {
+    ref = tier.replicated.after(ref);
+  }
+  if (ref == kNoLink) {
+    return false;
+  }
+  use_replica(ref);
+  return true;
+}
+
+// A replica in the tier gives way: the bytes are in the tier of the extent's slot.
+bool Copies::next_replica_gives_way(SlotTiers::Entry& tier) {
+  for (SlotTiers::Entry* const other : slots_.writable()) {
+    ExtentRef ref = other->replicated.first();
+    while (ref != kNoLink &&
+           (directory_.replica(ref).tier != tier.number || directory_.at(ref).transfer != 0)) {
+      ref = other->replicated.after(ref);
+    }
+    if (ref != kNoLink) {
+      drop_replica(ref);
+      return true;
+    }
+  }
+  return false;
 }
 
 // Extents of the order that have come back, or were freed, leave it here. Each joined it with an

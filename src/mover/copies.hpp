@@ -34,6 +34,8 @@ class Copies {
     order_.set_most(residency.extents.capacity());
   }
 
+  static constexpr ExtentRef kNoExtent = ~ExtentRef{0};
+
   void begin_step(std::int64_t now) { now_ = now; }
 
   // ---- Copies
@@ -68,8 +70,11 @@ class Copies {
   void give_up_slot(ExtentRef ref);
   /// Writes to the tier that were refused for want of slots find some now.
   void room_in_slots(SlotTiers::Entry& tier);
-  /// Lets a slot of bytes that are in memory give way. Returns false if the tier has none.
+  /// Lets a slot of bytes that are in memory give way, or a replica. Returns false if the tier has
+  /// none.
   bool next_slot_gives_way(SlotTiers::Entry& tier);
+  /// Lets a slot with a replica in another tier give way. Returns false if the tier has none.
+  bool next_replicated_gives_way(SlotTiers::Entry& tier);
   /// Returns the tier that takes the extent's bytes now, or null. `tried`: a bit for each tier that
   /// has refused them.
   SlotTiers::Entry* destination(ExtentRef ref, unsigned tried) const;
@@ -79,14 +84,30 @@ class Copies {
   /// they left memory. `awaited`: those that a request waits for, or else the others. Returns the
   /// bytes of the slots.
   std::uint64_t drop_from_slots(std::uint64_t bytes, bool awaited);
-  /// The extent may have its only copy in its slot now. If it is droppable, it joins the order.
+  /// The extent may have its only copy in its slot now. It joins the orders of such extents.
   void note_in_slot(ExtentRef ref);
+
+  // ---- Replicas
+
+  /// Returns the extent that is copied to another slot tier next, or kNoExtent.
+  ExtentRef next_to_destage(SlotTiers::Entry& tier);
+  /// Returns the tier that takes the bytes of slots of this one, or null.
+  SlotTiers::Entry* below(const SlotTiers::Entry& tier) const;
+  /// A slot in the tier `to` has all bytes of the extent's own slot.
+  void add_replica(ExtentRef ref, SlotTiers::Entry& to, SlotId slot);
+  /// Does nothing if there is none.
+  void drop_replica(ExtentRef ref);
+  /// The extent's own slot is given up, and its replica takes the place. There is one.
+  void use_replica(ExtentRef ref);
   /// Returns whether drop_from_slots() may drop the extent, and does not know it.
   bool not_in_order(ExtentRef ref) const { return is_droppable_from_slot(ref) && !order_.has(ref); }
   /// Returns the charge of the extent's slot.
   std::uint64_t slot_bytes_of(ExtentRef ref) const;
 
  private:
+  bool next_replica_gives_way(SlotTiers::Entry& tier);
+  void note_replica_gone(ExtentRef ref, SlotTiers::Entry& tier);
+  bool is_below_memory(ExtentRef ref) const;
   bool gives_way(ExtentRef ref, const SlotTiers::Entry& tier) const;
   bool is_droppable_from_slot(ExtentRef ref) const;
   bool is_live(ExtentRef ref) const;

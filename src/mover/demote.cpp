@@ -130,17 +130,18 @@ void Demoter::find_slot(Demote& transfer) {
   seal(transfer);
 }
 
-// Allocates a slot for the stored pages of the extent, in the first tier with room. If the last one
-// is full, its slots of resident bytes give way. Returns an invalid slot if the transfer waits for
-// a tier to grow, or has failed.
+// Allocates a slot for the stored pages of the extent, in the first tier with room. If a tier is
+// full, slots with replicas give way; in the last one also slots of resident bytes. Returns an
+// invalid slot if the transfer waits for a tier to grow, or has failed.
 SlotId Demoter::new_slot(Demote& transfer) {
   const std::uint64_t bytes = slot_bytes_of(transfer);
   for (;;) {
     SlotTiers::Entry& to = *transfer.to;
     to.ledger.retry_degraded(carrier_.now());
     Result<SlotId> slot = to.ledger.allocate(bytes, transfer.avoid);
-    while (slot.code() == Code::no_capacity && !has_other_tier(transfer) &&
-           copies_.next_slot_gives_way(to)) {
+    while (slot.code() == Code::no_capacity &&
+           (copies_.next_replicated_gives_way(to) ||
+            (!has_other_tier(transfer) && copies_.next_slot_gives_way(to)))) {
       slot = to.ledger.allocate(bytes, transfer.avoid);
     }
     if (slot.ok()) {
@@ -266,8 +267,13 @@ void Demoter::copied(Demote& transfer) {
 
 void Demoter::io_done(Demote& transfer, const SlotCompletion& completion) {
   if (!transfer.writes()) {
-    completion.code == Code::ok ? missing_came(as<DemoteParts>(transfer))
-                                : failed(transfer, carrier_.io_error(transfer, completion));
+    if (completion.code == Code::ok) {
+      missing_came(as<DemoteParts>(transfer));
+    } else if (carrier_.falls_back(transfer)) {
+      carrier_.queue_io(transfer);
+    } else {
+      failed(transfer, carrier_.io_error(transfer, completion));
+    }
     return;
   }
   transfer.wear -= static_cast<std::int64_t>(carrier_.io_bytes(transfer));

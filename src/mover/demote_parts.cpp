@@ -38,6 +38,7 @@ void Demoter::write_next(DemoteParts& transfer) {
   const PageMask reach = pages_of(neighbours * kSmallestExtent) << first;
   const PageMask some = transfer.to_write & reach;
   transfer.to_write &= ~some;
+  copies_.drop_replica(transfer.ref);
   directory_.at(transfer.ref).copy().sums->doubt(some);
   carrier_.set_range(transfer, first * kSmallestExtent, count_from_lowest(some) * kSmallestExtent);
   advance(transfer, Stage::write);

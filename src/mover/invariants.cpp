@@ -73,6 +73,7 @@ std::string Mover::check_invariants() {
   struct Slots {
     Owners owners;
     std::uint64_t bytes = 0;
+    std::uint64_t replicated = 0;
   };
   std::array<Slots, kMostWritableTiers> slots;
   for (const SlotTiers::Entry* const tier : slots_.writable()) {
@@ -84,6 +85,18 @@ std::string Mover::check_invariants() {
   const Vector<std::uint64_t> freeing = engine_.freeing();
   std::string wrong_transfer;
   engine_.each_transfer([&](const Transfer& transfer) {
+    if (const auto* const destage = if_is<Destage>(&transfer)) {
+      if (!take(kHost, destage->frame, destage->length, kMovers)) {
+        wrong_transfer = fmt::format("a destage of extent {} has no frame", transfer.ref);
+      }
+      if (destage->to_slot.valid()) {
+        slots[destage->to->number].owners.add(destage->to_slot.value, kMovers);
+        slots[destage->to->number].bytes += destage->slot_bytes;
+      }
+      if (destage->deserted) {
+        return;
+      }
+    }
     if (directory_.at(transfer.ref).transfer != transfer.job.transfer + 1) {
       wrong_transfer = fmt::format("extent {} does not know its transfer", transfer.ref);
     }
@@ -150,6 +163,17 @@ std::string Mover::check_invariants() {
           return fmt::format("extent {}: a slot of {} bytes, for {}", ref, charged,
                              engine_.copies().slot_bytes_of(ref));
         }
+      }
+      if (directory_.has_replica(ref)) {
+        const SlotReplica& replica = directory_.replica(ref);
+        if (!extent.copy().owned() || replica.tier <= extent.copy().tier) {
+          return fmt::format("extent {} has a replica in tier {}, and {} in tier {}", ref,
+                             replica.tier, extent.copy().owned() ? "a slot" : "none",
+                             unsigned{extent.copy().tier});
+        }
+        slots[replica.tier].owners.add(replica.slot.value, ref);
+        slots[replica.tier].bytes += engine_.copies().slot_bytes_of(ref);
+        slots[extent.copy().tier].replicated += engine_.copies().slot_bytes_of(ref);
       }
       const Transfer* const transfer = engine_.transfer_of(ref);
       const auto* const promote = if_is<Promote>(transfer);
@@ -258,6 +282,10 @@ std::string Mover::check_invariants() {
     if (!tier->ledger.shared().any_inherited() && found.bytes != charged) {
       return fmt::format("slots of {} bytes are held in tier {}, which charges {}", found.bytes,
                          tier->number, charged);
+    }
+    if (found.replicated != tier->replicated_bytes) {
+      return fmt::format("slots of {} bytes in tier {} have replicas, and {} are counted",
+                         found.replicated, tier->number, tier->replicated_bytes);
     }
     if (const auto two = found.owners.clash()) {
       return fmt::format("{} and {} have the same slot in tier {}", name_of(two->first),

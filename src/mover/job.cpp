@@ -73,6 +73,9 @@ Status run_step(Job& job, JobStep step) {
       job.taken_home = job.host_at == nullptr;
       job.mechanism = Mechanism::copy;
       return job.tier->space().relocate(job.frame, job.other, job.host_at, job.taken_home);
+    case kPack:
+      job.slot_pages->pack(job.data);
+      return {};
     case kEmpty:
       return job.tier->space().empty(job.frame, job.at, job.pages);
     default:

@@ -75,7 +75,8 @@ Receipt Journal::blank_receipt(ExtentRef ref) const {
 void Journal::note_end(const Transfer& transfer) {
   const auto* const promote = if_is<Promote>(&transfer);
   if (transfer.outcome == Transfer::Outcome::undone || (promote != nullptr && promote->stock) ||
-      (!transfer.promotes() && !transfer.demotes() && transfer.kind != TransferKind::relocate)) {
+      (!transfer.promotes() && !transfer.demotes() && transfer.kind != TransferKind::relocate &&
+       transfer.kind != TransferKind::destage)) {
     return;
   }
   Receipt receipt = blank_receipt(transfer.ref);
@@ -92,6 +93,9 @@ void Journal::note_end(const Transfer& transfer) {
     receipt.from = place_of(transfer.space, transfer.frame);
     receipt.to = place_of(transfer.space, relocate->to);
     receipt.mechanism = static_cast<Receipt::Mechanism>(transfer.job.mechanism);
+  } else if (const auto* const destage = if_is<Destage>(&transfer)) {
+    receipt.from = destage->source->tier->place();
+    receipt.to = destage->to->tier->place();
   } else if (transfer.demotes()) {
     receipt.from = place_of(transfer.space, transfer.frame);
     receipt.to = transfer.slot_tier->tier->place();

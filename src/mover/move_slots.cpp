@@ -35,6 +35,7 @@ void Queries::move_slots(const Request& request, bool resting) const {
     }
     directory_.begin(from, from.first + i);
     directory_.begin(to, to.first + i);
+    engine_.desert_destage(from.first + i);
     request.moved[i] = !resting && move_slots(from.first + i, to.first + i) ? 1 : 0;
   }
 }

@@ -14,7 +14,7 @@ Mover::Mover(Residency& residency, std::span<AddressSpace* const> spaces,
              const MoverOptions& options)
     : residency_(residency),
       directory_(residency),
-      slots_(slots, files, workers,
+      slots_(residency.extents.capacity(), slots, files, workers,
              {.endurance_bytes_per_day = options.endurance_bytes_per_day,
               .degraded_ns = options.degraded_ns}),
       journal_(directory_, memories_, options.receipts),
@@ -28,6 +28,9 @@ Mover::Mover(Residency& residency, std::span<AddressSpace* const> spaces,
       read_ahead_(directory_, options.scan_bytes),
       desk_(residency, memories_, journal_, read_ahead_, engine_, needs_, gather_needs_, room_,
             refusals_, queries_, workers, options.prefetch_limit) {
+  if (slots.size() > 1) {
+    residency.extents.keep_replicas();
+  }
   for (AddressSpace* space : spaces) {
     memories_.add(*space, residency.extents.capacity());
   }
@@ -104,6 +107,7 @@ void Mover::decide() {
     desk_.serve_prefetch();
     desk_.serve_giving_back();
     room_.serve_climbs();
+    room_.serve_destages();
     room_.serve_taken_frames();
     const bool waits = waits_for_pins();
     // Relaxed: only this thread writes it.
@@ -200,8 +204,12 @@ void Mover::abandon() {
     BufferRecord& record = residency_.buffers.at(index);
     const std::uint32_t extents = record.extents.load(std::memory_order_relaxed);
     const ExtentRef first = record.first.load(std::memory_order_relaxed);
-    directory_.each_begun(first, first + extents,
-                          [&](ExtentRef ref) { directory_.drop_copy(ref); });
+    directory_.each_begun(first, first + extents, [&](ExtentRef ref) {
+      if (directory_.has_replica(ref)) {
+        (void)directory_.drop_replica(ref);
+      }
+      directory_.drop_copy(ref);
+    });
   }
   engine_.abandon();
 }

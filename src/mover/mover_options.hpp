@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "os/memory_limits.hpp"
+#include "policy/slot_level.hpp"
 #include "tier/direct_path.hpp"
 #include "tier/frame.hpp"
 
@@ -16,6 +17,8 @@ struct MoverOptions {
   unsigned prefetch_limit = 64;  ///< Max number of prefetches in progress or waiting for frames.
   std::uint64_t ahead_bytes_max = 64 << 20;   ///< Max bytes that are evicted ahead of need.
   std::uint64_t endurance_bytes_per_day = 0;  ///< Max writes to the block tier; 0: no limit.
+  /// One part in this many of a slot tier is kept ready, where another tier follows.
+  std::uint64_t ready_share = SlotLevel::kShare;
   /// Jobs on up to this many bytes, without a system call, run inline in the step: to wake a worker
   /// and to be woken by it takes longer.
   std::uint64_t own_job_bytes = std::uint64_t{64} << 10;

@@ -267,6 +267,7 @@ void Desk::hold(Need& need) {
   if (!need.held) {
     need.held = true;
     ++directory_.at(need.ref).holds;
+    engine_.desert_destage(need.ref);
   }
 }
 

@@ -103,6 +103,11 @@ class Room {
   /// A hint says that the extent will be used soon.
   void wish_climb(ExtentRef ref);
 
+  // ---- Destages: slot tiers keep some slots ready, by copies of others in the next tier
+
+  /// Starts what the levels of the slot tiers ask for. Part of the step.
+  void serve_destages();
+
   // ---- Stock and budgets
 
   /// Makes up to `count` spare buffers of one extent of `bytes`. `refused`: memory for records is
@@ -138,6 +143,8 @@ class Room {
   bool goes_on_for(const Request& head) const;
   Recency::Candidate candidate(ExtentRef ref, MemoryLedger& memory);
   void evict_ahead(MemoryLedger& memory, std::uint64_t bytes, bool parts = false);
+  // destages.cpp
+  FrameId frame_out_of_window(ExtentRef ref);
   // climbs.cpp
   void look_for_use(ExtentRef ref);
   bool climb(ExtentRef ref);

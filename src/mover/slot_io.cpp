@@ -13,7 +13,7 @@ namespace tiermem {
 
 void Carrier::queue_io(Transfer& transfer) {
   // Background reads and writes are apart: one may be held back while the other goes on.
-  const bool apart = transfer.priority > Priority::room && transfer.demotes();
+  const bool apart = transfer.priority > Priority::room && transfer.writes();
   transfer.slot_tier->channel.queue(transfer.job.transfer, load_of(transfer), apart);
 }
 
@@ -104,6 +104,10 @@ bool Carrier::reads_again(Transfer& transfer, const SlotCompletion& completion, 
     queue_io(transfer);
     return true;
   }
+  if (falls_back(transfer)) {
+    queue_io(transfer);
+    return true;
+  }
   why = io_error(transfer, completion);
   return false;
 }
@@ -112,7 +116,7 @@ bool Carrier::reads_again(Transfer& transfer, Status& why) {
   journal_.count(&Stats::checksum_errors);
   Extent& extent = directory_.at(transfer.ref);
   extent.bad_once = !extent.bad_once;
-  if (extent.bad_once) {
+  if (extent.bad_once || falls_back(transfer)) {
     advance(transfer, Stage::read);  // Perhaps the wire and not the medium: read once more.
     queue_io(transfer);
     return true;
@@ -132,11 +136,27 @@ bool Carrier::reads_again(Transfer& transfer, Status& why) {
   return false;
 }
 
+bool Carrier::falls_back(Transfer& transfer) {
+  if (!directory_.has_replica(transfer.ref)) {
+    return false;
+  }
+  journal_.count(&Stats::io_retries);
+  copies_.use_replica(transfer.ref);
+  const SlotCopy& copy = directory_.at(transfer.ref).copy();
+  transfer.slot_tier = &slots_.of(copy);
+  transfer.slot = copy.slot;
+  transfer.attempts = 0;
+  return true;
+}
+
 // Returns the pages of the slot that the transfer reads or writes. Null: all of them.
 const SlotPages* Carrier::slot_pages_of(const Transfer& transfer) const {
   if (transfer.slot_tier == nullptr || transfer.slot_tier->has_files() ||
       transfer.kind == Transfer::Kind::gather) {
     return nullptr;
+  }
+  if (const auto* const destage = if_is<Destage>(&transfer)) {
+    return destage->slot_pages.get();
   }
   const auto* const parts = if_is<DemoteParts>(&transfer);
   return parts != nullptr && parts->whole_again && transfer.writes()
@@ -164,7 +184,9 @@ JobStep Carrier::spreads(Transfer& transfer) const {
     return 0;
   }
   Job& job = transfer.job;
-  job.slot_pages = directory_.at(transfer.ref).copy().pages;
+  const auto* const destage = if_is<Destage>(&transfer);
+  job.slot_pages =
+      destage != nullptr ? destage->slot_pages.get() : directory_.at(transfer.ref).copy().pages;
   job.spread_first = static_cast<std::uint32_t>(transfer.from / job.slot_pages->page_bytes);
   job.spread_last =
       static_cast<std::uint32_t>((transfer.from + transfer.length) / job.slot_pages->page_bytes);

@@ -5,8 +5,8 @@
 
 namespace tiermem {
 
-SlotTiers::SlotTiers(std::span<SlotTier* const> by_rank, SlotTier* files, Workers& workers,
-                     const SlotLedger::Options& options) {
+SlotTiers::SlotTiers(std::size_t extents, std::span<SlotTier* const> by_rank, SlotTier* files,
+                     Workers& workers, const SlotLedger::Options& options) {
   assert(by_rank.size() <= kMostWritableTiers);
   const SlotLedger::Options unworn{.degraded_ns = options.degraded_ns};
   for (SlotTier* const tier : by_rank) {
@@ -16,6 +16,10 @@ SlotTiers::SlotTiers(std::span<SlotTier* const> by_rank, SlotTier* files, Worker
   }
   if (files != nullptr) {
     entries_.emplace_back(files, kFileTier, workers, unworn);
+  }
+  for (Entry& entry : entries_) {
+    entry.below_memory.set_most(extents);
+    entry.replicated.set_most(extents);
   }
 }
 

@@ -15,6 +15,7 @@
 #include "base/arena.hpp"
 #include "mover/channel.hpp"
 #include "mover/slot_ledger.hpp"
+#include "policy/slot_order.hpp"
 #include "residency/slot_copy.hpp"
 #include "tier/slot_tier.hpp"
 #include "tiermem/status.hpp"
@@ -31,6 +32,13 @@ class SlotTiers {
     const std::uint8_t number;
     SlotLedger ledger;
     Channel channel;
+    // Where a tier of higher rank follows. Extents that have changed since may still be in the
+    // first order.
+    SlotOrder below_memory;  ///< Extents that left memory and have their only slot here.
+    SlotOrder replicated;    ///< Extents with their slot here and a replica elsewhere.
+    std::uint64_t replicated_bytes = 0;
+    std::uint64_t destaging_bytes =
+        0;  ///< Slots that will have replicas when transfers have ended.
 
     /// The tier of adopted files: it is never a destination.
     bool has_files() const { return number == kFileTier; }
@@ -39,10 +47,10 @@ class SlotTiers {
     unsigned rank() const { return number; }
   };
 
-  /// `by_rank`: the tiers that take writes, at most kMostWritableTiers. `files` may be null. The
-  /// endurance of `options` is that of the first tier.
-  SlotTiers(std::span<SlotTier* const> by_rank, SlotTier* files, Workers& workers,
-            const SlotLedger::Options& options);
+  /// `extents`: the most that there can be. `by_rank`: the tiers that take writes, at most
+  /// kMostWritableTiers. `files` may be null. The endurance of `options` is that of the first tier.
+  SlotTiers(std::size_t extents, std::span<SlotTier* const> by_rank, SlotTier* files,
+            Workers& workers, const SlotLedger::Options& options);
   SlotTiers(const SlotTiers&) = delete;
   SlotTiers& operator=(const SlotTiers&) = delete;
 
@@ -65,6 +73,10 @@ class SlotTiers {
   /// Those that take writes.
   std::span<Entry* const> writable() { return {by_rank_, writable_}; }
   std::span<const Entry* const> writable() const { return {by_rank_, writable_}; }
+  /// Those of higher rank that take writes. None for adopted files.
+  std::span<Entry* const> after(const Entry& entry) {
+    return entry.takes_writes() ? writable().subspan(entry.rank() + 1) : std::span<Entry* const>{};
+  }
 
   // ---- Answers over all tiers that take writes
 

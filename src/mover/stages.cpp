@@ -3,8 +3,9 @@
 namespace tiermem {
 
 const char* kind_name(TransferKind kind) {
-  constexpr const char* kNames[] = {"idle",  "promote", "promote_parts", "demote",   "demote_parts",
-                                    "evict", "empty",   "show",          "relocate", "gather"};
+  constexpr const char* kNames[] = {"idle",         "promote", "promote_parts", "demote",
+                                    "demote_parts", "evict",   "empty",         "show",
+                                    "relocate",     "destage", "gather"};
   return kNames[static_cast<unsigned>(kind)];
 }
 

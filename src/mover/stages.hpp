@@ -16,6 +16,7 @@
 //   evict, empty   start → unmap → (done)
 //   show           start → show → (done)
 //   relocate       start → relocate → (published, or as before)
+//   destage        start → slot → prepare → read → land → write → (done)
 //   gather         start → read → (done)
 #pragma once
 
@@ -33,6 +34,7 @@ enum class TransferKind : std::uint8_t {
   empty,          ///< Some of an extent's pages are discarded.
   show,           ///< The frame of `space` appears in its window; a device's pinned or not.
   relocate,       ///< The frame becomes one of another memory of `space`.
+  destage,        ///< The bytes of a slot go to a slot in another tier, too.
   gather,         ///< Blocks are read from a slot to elsewhere; the extent stays where it is.
 };
 
@@ -144,6 +146,12 @@ inline constexpr StageChange kStageChanges[] = {
     {TransferKind::empty, Stage::start, Stage::unmap},
     {TransferKind::show, Stage::start, Stage::show},
     {TransferKind::relocate, Stage::start, Stage::relocate},
+    {TransferKind::destage, Stage::start, Stage::slot},
+    {TransferKind::destage, Stage::slot, Stage::prepare},
+    {TransferKind::destage, Stage::prepare, Stage::read},
+    {TransferKind::destage, Stage::read, Stage::land},
+    {TransferKind::destage, Stage::land, Stage::read},
+    {TransferKind::destage, Stage::land, Stage::write},
     {TransferKind::gather, Stage::start, Stage::read},
 };
 

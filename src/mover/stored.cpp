@@ -68,6 +68,9 @@ std::uint64_t Demoter::slot_bytes_of(const Demote& transfer) const {
 }
 
 void Demoter::send(Demote& transfer, unsigned depth) {
+  if (transfer.writes()) {
+    copies_.drop_replica(transfer.ref);
+  }
   const SlotPages* const pages = carrier_.slot_pages_of(transfer);
   if (transfer.direct() || !transfer.writes() || pages == nullptr) {
     carrier_.send(transfer, depth);

@@ -76,7 +76,9 @@ struct Transfer {
   bool promotes() const { return kind == Kind::promote || kind == Kind::promote_parts; }
   bool demotes() const { return kind == Kind::demote || kind == Kind::demote_parts; }
   /// It writes to the slot, or will next.
-  bool writes() const { return demotes() && stage != Stage::read; }
+  bool writes() const {
+    return kind == Kind::destage ? stage == Stage::write : demotes() && stage != Stage::read;
+  }
 };
 
 struct Promote : Transfer {
@@ -153,6 +155,22 @@ struct Relocate : Transfer {
 
   FrameId to{};         ///< The frame in another memory of the space. The transfer owns it.
   bool climbs = false;  ///< Towards a lower rank, because it is used.
+};
+
+/// From the extent's slot to a slot in another tier, through `frame`. The transfer owns the frame
+/// and the other slot.
+struct Destage : Transfer {
+  static constexpr Kind kKind = Kind::destage;
+
+  SlotTiers::Entry* source = nullptr;
+  SlotTiers::Entry* to = nullptr;
+  SlotId to_slot{};
+  std::uint64_t slot_bytes = 0;  ///< The charge of each slot.
+  /// The extent was wanted: it has no transfer any more, and may have been freed. This one ends
+  /// with what is under way. So it has its own records of the slot.
+  bool deserted = false;
+  ChecksumsOwner sums;        ///< Null: the bytes are not checked.
+  SlotPagesOwner slot_pages;  ///< Null: the slot has all pages.
 };
 
 struct Gather : Transfer {

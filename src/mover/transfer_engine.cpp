@@ -21,13 +21,14 @@ TransferEngine::TransferEngine(Residency& residency, Memories& memories, Journal
                         .staging_frame_bytes = options.staging_frame_bytes}),
       slots_(slots),
       copies_(residency, memories, journal, bounce_, slots, stuck_),
-      carrier_(residency, memories, journal, bounce_, slots, workers, options_),
+      carrier_(residency, memories, journal, bounce_, slots, copies_, workers, options_),
       parts_(directory_, memories, journal, carrier_, copies_, bounce_, slots, options_),
       promoter_(residency, memories, journal, stock, carrier_, copies_, parts_, bounce_, slots,
                 options_),
       demoter_(residency, memories, journal, carrier_, copies_, parts_, stuck_, bounce_, slots,
                options_),
       relocator_(residency, memories, carrier_, stuck_),
+      destager_(residency, memories, journal, carrier_, copies_, slots, options_),
       gatherer_(residency, journal, carrier_, parts_, slots, options.checksums) {}
 
 void TransferEngine::begin_step(std::int64_t now) {
@@ -155,6 +156,9 @@ void TransferEngine::job_done(Job& job) {
     case TransferKind::relocate:
       relocator_.job_done(as<Relocate>(transfer));
       break;
+    case TransferKind::destage:
+      destager_.job_done(as<Destage>(transfer));
+      break;
     case TransferKind::gather:  // Has no jobs.
     case TransferKind::idle:
       break;
@@ -173,6 +177,10 @@ void TransferEngine::housekeeping_done(const Job& job) {
     }
     const Status status = job.status.clone();
     for (const std::uint32_t at : slots->ledger.take_grown()) {
+      if (auto* const destage = if_is<Destage>(&carrier_.at(at))) {
+        status.ok() ? destager_.find_slot(*destage) : destager_.not_grown(*destage);
+        continue;
+      }
       Demote& transfer = carrier_.at<Demote>(at);
       status.ok() ? demoter_.find_slot(transfer) : demoter_.not_grown(transfer, status.clone());
     }
@@ -200,6 +208,8 @@ void TransferEngine::io_done(const SlotCompletion& reported) {
     demoter_.io_done(as<Demote>(transfer), completion);
   } else if (transfer.kind == TransferKind::promote_parts) {
     parts_.io_done(as<PromoteParts>(transfer), completion);
+  } else if (transfer.kind == TransferKind::destage) {
+    destager_.io_done(as<Destage>(transfer), completion);
   } else {
     promoter_.io_done(as<Promote>(transfer), completion);
   }

@@ -1,10 +1,9 @@
 // The engine of transfers, from their start to their end. A transfer moves one extent
 // (mover/transfer.hpp). The mover decides which extents move and with which frames. The engine
-// gives each event to the family that the transfer is of: Promoter, Parts, Demoter, Relocator or
-// Gatherer.
-// Evicts are its own. It reports ends as values: take_ended(), left_watched(). It calls no part
-// above it. No family calls the engine, or another family to start a transfer: what follows on an
-// end is a value, too (Carrier::Next).
+// gives each event to the family that the transfer is of: Promoter, Parts, Demoter, Relocator,
+// Destager or Gatherer. Evicts are its own. It reports ends as values: take_ended(),
+// left_watched(). It calls no part above it. No family calls the engine, or another family to start
+// a transfer: what follows on an end is a value, too (Carrier::Next).
 //
 // The stepping thread only; never waits.
 #pragma once
@@ -18,6 +17,7 @@
 #include "mover/carrier.hpp"
 #include "mover/copies.hpp"
 #include "mover/demoter.hpp"
+#include "mover/destager.hpp"
 #include "mover/ended.hpp"
 #include "mover/gatherer.hpp"
 #include "mover/job.hpp"
@@ -114,11 +114,24 @@ class TransferEngine {
   bool takes_extents(const MemoryLedger& memory) const {
     return !memory.lost && memory.entry_backoff.over(carrier_.now());
   }
+  /// Copies the extent, which is in its slot only, to that slot tier. `frame`: see
+  /// Destager::start().
+  void start_destage(ExtentRef ref, FrameId frame, SlotTiers::Entry& to) {
+    destager_.start(ref, frame, to);
+  }
+  /// Returns whether some extent of this slot tier should be copied to another now.
+  bool may_destage(const SlotTiers::Entry& tier) const {
+    return destager_.may_start(tier, carrier_.now());
+  }
+  void no_frame_to_destage() { destager_.no_frame(carrier_.now()); }
   /// The frame goes with its bytes. The caller knows that they are elsewhere or unwanted. Returns
   /// false if the extent has a transfer or is pinned.
   bool leave(ExtentRef ref, unsigned space, bool even_dirty);
 
   // ---- Changes of transfers in progress
+
+  /// The extent is wanted: a destage of it is given up.
+  void desert_destage(ExtentRef ref) { destager_.desert(ref); }
 
   /// The need wants an extent that is leaving its window: it comes back.
   void recall(const Need& need) { demoter_.recall(need); }
@@ -240,6 +253,7 @@ class TransferEngine {
   Promoter promoter_;
   Demoter demoter_;
   Relocator relocator_;
+  Destager destager_;
   Gatherer gatherer_;
   bool left_watched_ = false;
   Vector<ExtentRef> watched_;

@@ -25,7 +25,7 @@ void Queries::describe_location(const Request& request) const {
     where.state = State::resident;
     where.place = memories_.of(space, directory_.frame(space, ref)).tier->place();
     where.dirty = directory_.word(space, ref).load().dirty();
-  } else if (extent.transfer != 0) {
+  } else if (extent.transfer != 0 && if_is<Destage>(engine_.transfer_of(ref)) == nullptr) {
     where.state = State::moving;
   } else if (host == Phase::lost) {
     where.state = State::lost;

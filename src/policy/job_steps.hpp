@@ -35,6 +35,7 @@ inline constexpr JobStep kStore = 1 << 21;  ///< Writes `frame` (opaque) to `slo
 inline constexpr JobStep kMeasure =
     1 << 22;  ///< Stores in `slot_pages` which pages of `data` are not zeros.
 inline constexpr JobStep kRelocate = 1 << 23;  ///< Moves the bytes of `frame` to the frame `other`.
+inline constexpr JobStep kPack = 1 << 24;      ///< Undoes kSpread.
 
 /// Copies of opaque memory.
 inline constexpr JobStep kCopies = kCopyOut | kCopyIn | kCopyPeer | kFetch | kStore;

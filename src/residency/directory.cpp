@@ -76,6 +76,7 @@ void Directory::set_checksums(ExtentRef ref, ChecksumsOwner sums) const {
 }
 
 void Directory::drop_copy(ExtentRef ref) const {
+  assert(!has_replica(ref));
   const SlotCopy dropped = take_copy(ref);
   Checksums::destroy(dropped.sums);
   SlotPages::destroy(dropped.pages);
@@ -88,9 +89,34 @@ void Directory::move_slot(ExtentRef from, ExtentRef to) const {
   assert(owns_slot(from) && !owns_slot(to));
   const ChecksumsOwner of_file(take_copy(to).sums);
   at(to).copy_ = take_copy(from);
+  if (has_replica(from)) {
+    extents_->replica(to) = drop_replica(from);
+  }
   if (record_of(from).adopted()) {
     return_to_file(from);
   }
+}
+
+void Directory::add_replica(ExtentRef ref, std::uint8_t tier, SlotId slot,
+                            std::uint32_t stamp) const {
+  assert(owns_slot(ref) && !has_replica(ref) && tier > at(ref).copy().tier);
+  extents_->replica(ref) = {.slot = slot, .stamp = stamp, .tier = tier, .exists = true};
+}
+
+SlotReplica Directory::drop_replica(ExtentRef ref) const {
+  assert(has_replica(ref));
+  return std::exchange(extents_->replica(ref), SlotReplica{});
+}
+
+SlotReplica Directory::use_replica(ExtentRef ref) const {
+  const SlotReplica replica = drop_replica(ref);
+  SlotCopy& copy = at(ref).copy_;
+  const SlotReplica before{
+      .slot = copy.slot, .stamp = copy.stamp, .tier = copy.tier, .exists = true};
+  copy.slot = replica.slot;
+  copy.stamp = replica.stamp;
+  copy.tier = replica.tier & 0xf;  // As wide as the field.
+  return before;
 }
 
 // The extent has no copy after this. The caller owns the records of the copy that is returned.

@@ -144,11 +144,24 @@ class Directory {
   void finish_write(ExtentRef ref, ChecksumsOwner sums) const;
   /// Sets the checksums of the copy's bytes, which a read has found out.
   void set_checksums(ExtentRef ref, ChecksumsOwner sums) const;
-  /// Drops the copy, with what was known of it. The caller frees the slot. An adopted extent is in
-  /// its file again.
+  /// Drops the copy, with what was known of it. The caller frees the slot. There is no replica. An
+  /// adopted extent is in its file again.
   void drop_copy(ExtentRef ref) const;
-  /// Moves the slot of `from`, and what is known of it, to `to`, which owns none.
+  /// Moves the slot of `from`, its replica, and what is known of them, to `to`, which owns none.
   void move_slot(ExtentRef from, ExtentRef to) const;
+
+  // ---- The replica of the extent's own slot
+
+  bool has_replica(ExtentRef ref) const { return extents_->has_replica(ref); }
+  /// There is one.
+  const SlotReplica& replica(ExtentRef ref) const { return extents_->replica(ref); }
+  /// A slot in the tier of that number, with a higher rank, has the bytes of the extent's own slot.
+  void add_replica(ExtentRef ref, std::uint8_t tier, SlotId slot, std::uint32_t stamp) const;
+  /// There is no replica any more. Returns what it was. The caller frees its slot.
+  SlotReplica drop_replica(ExtentRef ref) const;
+  /// The slot of the replica becomes the one that the extent owns. Returns the one that it owned
+  /// before. The caller frees that slot.
+  SlotReplica use_replica(ExtentRef ref) const;
 
  private:
   bool dirty_in_memory(ExtentRef ref) const;

@@ -55,15 +55,19 @@ void Extents::end_run(ExtentRef first, ExtentRef end) noexcept {
   }
   directory_.drop(from, to);
   addresses_.drop(from, to);
+  if (replicas_ != nullptr) {
+    replicas_->drop(from, to);
+  }
   for (unsigned space = 0; space < spaces_; ++space) {
     frames_[space]->drop(from, to);
   }
 }
 
 std::uint64_t Extents::metadata_bytes() const noexcept {
-  // Blocks in use cost addresses, and frames for each space. All blocks that were ever used cost
-  // words for each space, and the policy's records.
-  const std::uint64_t in_use = kBlock * (sizeof(std::byte*) + spaces_ * sizeof(FrameId));
+  // Blocks in use cost addresses, replicas, and frames for each space. All blocks that were ever
+  // used cost words for each space, and the policy's records.
+  const std::uint64_t in_use =
+      kBlock * (sizeof(std::byte*) + replica_bytes() + spaces_ * sizeof(FrameId));
   const std::uint64_t kept = kBlock * spaces_ * (sizeof(ExtentWord) + kPolicyBytes);
   return groups_begun_ * kGroup * sizeof(Extent) + blocks_begun_ * in_use + blocks_touched_ * kept;
 }

@@ -41,13 +41,9 @@ inline constexpr std::size_t kPage = 4096;
 struct Extent {
  private:
   friend class Directory;
-  // The slot copy, embedded: an extent has at most one. The members after it use its tail padding.
-  // Only the directory changes it, by functions that say what has happened to the copy.
-  //
-  // With a second slot tier an extent may have a copy in each. The further copies then go into an
-  // array of SlotCopy for each further tier, indexed by ExtentRef, as words and frames are for each
-  // space. Unused parts of such an array cost no memory, and nothing is allocated that could fail.
-  // A list with an index to the next copy would need room here, which there is not.
+  // The slot copy, embedded. The members after it use its tail padding. Only the directory changes
+  // it, by functions that say what has happened to the copy. Its replica is in an array of its own:
+  // Extents::replica().
   [[no_unique_address]] SlotCopy copy_;
 
  public:
@@ -107,6 +103,9 @@ class Extents {
     }
   }
   unsigned spaces() const noexcept { return spaces_; }
+  /// Extents may have replicas of their slots. Call before the first commit(). Throws
+  /// std::bad_alloc if the kernel refuses the address space.
+  void keep_replicas() { replicas_ = std::make_unique<ReservedArray<SlotReplica>>(capacity()); }
   /// For a context that has ended: see ReservedArray.
   void release_memory() noexcept {
     for (unsigned space = 0; space < spaces_; ++space) {
@@ -117,6 +116,9 @@ class Extents {
     addresses_.release_memory();
     groups_.release_memory();
     touched_.release_memory();
+    if (replicas_ != nullptr) {
+      replicas_->release_memory();
+    }
   }
   std::uint32_t capacity() const noexcept { return static_cast<std::uint32_t>(directory_.size()); }
 
@@ -129,7 +131,7 @@ class Extents {
     for (unsigned space = 0; space < spaces_; ++space) {
       done = done && words_[space]->commit(n) && frames_[space]->commit(n);
     }
-    return done;
+    return done && (replicas_ == nullptr || replicas_->commit(n));
   }
 
   ExtentWord& word(unsigned space, ExtentRef ref) noexcept { return first_word_[space][ref]; }
@@ -144,6 +146,11 @@ class Extents {
   Extent& at(ExtentRef ref) noexcept { return directory_[ref]; }
   const Extent& at(ExtentRef ref) const noexcept { return directory_[ref]; }
   FrameId& frame(unsigned space, ExtentRef ref) noexcept { return (*frames_[space])[ref]; }
+  bool has_replica(ExtentRef ref) const noexcept {
+    return replicas_ != nullptr && (*replicas_)[ref].exists;
+  }
+  /// Call only after keep_replicas().
+  SlotReplica& replica(ExtentRef ref) noexcept { return (*replicas_)[ref]; }
 
   bool begun(ExtentRef ref) const noexcept { return in_begun_group(ref) && at(ref).begun; }
   /// Begins an extent of the buffer record `buffer` before its first use. Returns false if it had
@@ -187,13 +194,17 @@ class Extents {
   void end_run(ExtentRef first, ExtentRef end) noexcept;
   /// Returns the bytes of address space for the records of one extent.
   std::uint64_t bytes_each() const noexcept {
-    return sizeof(Extent) + sizeof(std::byte*) + spaces_ * (sizeof(ExtentWord) + sizeof(FrameId));
+    return sizeof(Extent) + sizeof(std::byte*) + replica_bytes() +
+           spaces_ * (sizeof(ExtentWord) + sizeof(FrameId));
   }
   /// Returns the memory of the records of extents in bytes, including those of the policy, in whole
   /// pages.
   std::uint64_t metadata_bytes() const noexcept;
 
  private:
+  std::uint64_t replica_bytes() const noexcept {
+    return replicas_ != nullptr ? sizeof(SlotReplica) : 0;
+  }
   bool in_begun_group(ExtentRef ref) const noexcept {
     return (groups_[ref / (kGroup * 64)] >> (ref / kGroup % 64) & 1) != 0;
   }
@@ -206,6 +217,7 @@ class Extents {
   std::array<std::unique_ptr<ReservedArray<FrameId>>, kMaxSpaces> frames_;
   ReservedArray<Extent> directory_;
   ReservedArray<std::atomic<std::byte*>> addresses_;
+  std::unique_ptr<ReservedArray<SlotReplica>> replicas_;  // Null: extents have none.
   // Used by the mover: one bit for each group in which an extent has begun, and one for each block
   // in which one ever has.
   ReservedArray<std::uint64_t> groups_;

@@ -17,9 +17,9 @@ struct SlotPages;  // residency/slot_pages.hpp
 inline constexpr std::uint8_t kFileTier = 7;
 inline constexpr std::uint8_t kMostWritableTiers = kFileTier;
 
-/// The copy of an extent in a slot tier. An extent has at most one: the slot that it owns in a tier
-/// that takes writes, or else its part of the file that its buffer adopted. A private extent that
-/// was written owns a slot, and is no longer read from the file.
+/// The copy of an extent in a slot tier: the slot that it owns in a tier that takes writes, or else
+/// its part of the file that its buffer adopted. A private extent that was written owns a slot, and
+/// is no longer read from the file. A slot that an extent owns may have a replica.
 ///
 ///   state == none     =>  sums and pages are null, and the other members have no meaning
 ///   pages != nullptr  =>  owned()
@@ -44,6 +44,18 @@ struct SlotCopy {
   bool partial() const { return state == State::partial; }
   /// Returns whether the extent owns the slot.
   bool owned() const { return exists() && !in_file(); }
+};
+
+/// A second slot, in a tier of higher rank, with the same bytes as the slot that the extent owns.
+/// The checksums and the pages of the slot copy hold for the replica, too. Any write into the slot
+/// ends it.
+///
+///   exists  =>  the extent owns a slot, in a tier of lower rank
+struct SlotReplica {
+  SlotId slot{};
+  std::uint32_t stamp = 0;  ///< As of the slot copy.
+  std::uint8_t tier = 0;
+  bool exists = false;  ///< All-zero: there is none.
 };
 
 }  // namespace tiermem

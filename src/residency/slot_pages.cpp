@@ -57,6 +57,15 @@ void SlotPages::destroy(SlotPages* pages) {
   }
 }
 
+SlotPages* SlotPages::clone() const {
+  SlotPages* const other = make(extent_bytes());
+  if (other != nullptr) {
+    other->stored = stored;
+    std::copy_n(bits, (count + 63) / 64, other->bits);
+  }
+  return other;
+}
+
 bool SlotPages::look_full(const std::byte* extent, std::uint64_t extent_bytes) {
   constexpr unsigned kSamples = 16;
   constexpr unsigned kFull = 10;
@@ -123,6 +132,17 @@ void SlotPages::spread(std::byte* extent, unsigned first, unsigned last) const {
     } else if (--from != page) {
       std::memcpy(to, extent + std::uint64_t{from} * page_bytes, page_bytes);
     }
+  }
+}
+
+void SlotPages::pack(std::byte* extent) const {
+  std::byte* to = extent;
+  for (unsigned page = next(0, true); page < count; page = next(page + 1, true)) {
+    const std::byte* const from = extent + std::uint64_t{page} * page_bytes;
+    if (to != from) {
+      std::memcpy(to, from, page_bytes);
+    }
+    to += page_bytes;
   }
 }
 

@@ -27,6 +27,8 @@ struct SlotPages {
   /// Free with destroy().
   static SlotPages* make(std::uint64_t extent_bytes);
   static void destroy(SlotPages* pages);
+  /// Returns the same record once more; null when memory is out.
+  SlotPages* clone() const;
 
   /// Returns whether at least 10 of 16 sampled pages begin with something else than zeros. Such an
   /// extent is not worth measuring. Reads at most 16 cache lines.
@@ -52,6 +54,9 @@ struct SlotPages {
   /// Pages from `first` to before `last` of the extent at `extent` come to their places. Those that
   /// the slot has are one behind the other from the place of `first` on; the others become zeros.
   void spread(std::byte* extent, unsigned first, unsigned last) const;
+  /// The pages that the slot has come from their places to lie one behind the other, as in the
+  /// slot.
+  void pack(std::byte* extent) const;
 };
 
 struct DestroySlotPages {

@@ -2,8 +2,10 @@
 // both, and what the counters say of them.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "support/pattern.hpp"
 #include "tiermem/tiermem.hpp"
@@ -54,6 +56,28 @@ TEST_F(SlowTiers, with_room_in_the_first_tier_the_second_gets_nothing) {
   ASSERT_TRUE(write_pattern(buffer, 1).ok());
   EXPECT_EQ(wrong_words(buffer, 1), 0u);
   EXPECT_EQ(used(*context, kSlow), 0u);
+}
+
+TEST_F(SlowTiers, new_bytes_go_to_the_fast_tier_although_it_was_filled_before) {
+  auto context = make("32M");
+  ASSERT_NE(context, nullptr);
+  Buffer old = make_buffer(*context, 32 * kMiB, "old");
+  ASSERT_TRUE(write_pattern(old, 1).ok());
+  Buffer recent = make_buffer(*context, 32 * kMiB, "recent");
+  const std::uint64_t before = context->stats().tier(kFast)->bytes_in;
+  for (unsigned round = 0; round < 8; ++round) {
+    ASSERT_TRUE(write_pattern(recent, 2 + round).ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // Destages are in the background.
+  }
+  const Stats stats = context->stats();
+  EXPECT_GT(stats.tier(kFast)->bytes_in, before);
+  EXPECT_GT(stats.tier(kFast)->bytes_out, 0u) << "only destages have read so far";
+  EXPECT_LE(used(*context, kFast), 32 * kMiB);
+  EXPECT_EQ(wrong_words(recent, 9), 0u);
+  EXPECT_EQ(wrong_words(old, 1), 0u);
+  old.reset();
+  recent.reset();
+  EXPECT_EQ(used(*context, kFast) + used(*context, kSlow), 0u);
 }
 
 TEST_F(SlowTiers, the_budget_of_each_tier_is_set_by_itself) {

@@ -20,18 +20,23 @@ constexpr std::uint64_t kExtent = 4096;
 
 class Contention {
  public:
-  Contention(std::uint64_t seed, bool two_memories)
+  Contention(std::uint64_t seed, Graph graph)
       : world_(seed),
         frames_(8 + world_.below(25)),
         dice_(world_, rates_),
         host_(frames_ * kExtent, {Kind::dram, 0}, dice_),
         port_(world_, rates_, 1 + static_cast<unsigned>(world_.below(2)), std::uint64_t{64} << 20),
-        block_(port_, {.depth = 4, .piece_bytes = kExtent}),
+        block_(port_,
+               {.depth = 4,
+                .piece_bytes = kExtent,
+                .budget = graph == Graph::two_tiers ? frames_ * kExtent * 3 : ~std::uint64_t{0}}),
+        slow_port_(world_, rates_, 1, std::uint64_t{64} << 20),
+        slow_block_(slow_port_, {.depth = 4, .piece_bytes = kExtent, .index = 1}),
         workers_(world_, rates_),
-        two_memories_(two_memories),
+        graph_(graph),
         residency_(static_cast<std::uint32_t>(kTimesMemory * frames_),
                    static_cast<std::uint32_t>(kTimesMemory * frames_), 1),
-        mover_(residency_, spaces(), slots_, nullptr, workers_, options()) {
+        mover_(residency_, spaces(), slots(), nullptr, workers_, options()) {
     for (std::uint64_t i = 0; i < kTimesMemory * frames_; ++i) {
       BufferShape shape;
       shape.bytes = kExtent;
@@ -56,8 +61,8 @@ class Contention {
     const std::size_t enough = callers_.size() * 40;
     while (waits_.size() < enough) {
       const std::int64_t next = mover_.step(world_.now);
-      const std::int64_t due =
-          std::min({next, port_.next_due(), workers_.next_due(), next_release()});
+      const std::int64_t due = std::min(
+          {next, port_.next_due(), slow_port_.next_due(), workers_.next_due(), next_release()});
       if (due == INT64_MAX) {
         throw Failure("no caller can continue\n" + mover_.describe());
       }
@@ -83,6 +88,10 @@ class Contention {
     waits.longest_ns = waits_.back();
     waits.requested = requested_;
     waits.relocated = host_.relocated();
+    Stats stats;
+    mover_.fill_stats(stats);
+    const TierStats* const slow = stats.tier({Kind::block, 1});
+    waits.to_slow_tier = slow != nullptr ? slow->bytes_in : 0;
     return waits;
   }
 
@@ -100,12 +109,16 @@ class Contention {
 
   // Together they have as many frames as one memory had.
   std::span<AddressSpace* const> spaces() {
-    if (two_memories_) {
+    if (graph_ == Graph::two_memories) {
       const std::uint64_t slower = 2 + frames_ / 3;
       host_.set_budget((frames_ - slower) * kExtent);
       host_.add_memory(slower * kExtent, {Kind::numa, 1});
     }
     return spaces_;
+  }
+  // The first of two tiers has room for some of the extents only.
+  std::span<SlotTier* const> slots() const {
+    return std::span(slots_).first(graph_ == Graph::two_tiers ? 2 : 1);
   }
   MoverOptions options() {
     MoverOptions o;
@@ -167,9 +180,11 @@ class Contention {
   FakeMemory host_;
   FakePort port_;
   BlockTier block_;
-  std::array<SlotTier*, 1> slots_{&block_};
+  FakePort slow_port_;
+  BlockTier slow_block_;
+  std::array<SlotTier*, 2> slots_{&block_, &slow_block_};
   FakeWorkers workers_;
-  const bool two_memories_;
+  const Graph graph_;
   std::uint64_t requested_ = 0;
   Residency residency_;
   std::array<AddressSpace*, 1> spaces_{&host_};
@@ -182,8 +197,8 @@ class Contention {
 
 }  // namespace
 
-Waits contend(std::uint64_t seed, bool two_memories) {
-  return Contention(seed, two_memories).run();
+Waits contend(std::uint64_t seed, Graph graph) {
+  return Contention(seed, graph).run();
 }
 
 }  // namespace tiermem::sim

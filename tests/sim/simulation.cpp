@@ -109,6 +109,7 @@ MoverOptions Simulation::options() {
   o.workers_move = world_.one_in(2);
   o.usual_part = static_cast<unsigned>(world_.below(3));
   o.bounce_area_bytes = swarm_.extent_bytes;
+  o.ready_share = swarm_.ready_share;
   o.scan_bytes = swarm_.extent_bytes * 4;
   o.budget_per_bounce_area = (swarm_.crowded ? 4 : (1 + world_.below(4)) * 8) * swarm_.extent_bytes;
   o.staging_frame_bytes = swarm_.staging_frame;

@@ -153,6 +153,7 @@ struct Swarm {
   bool repeats = false;  // Most buffers have one shape: a freed one serves the next.
   std::uint64_t block_budget = ~std::uint64_t{0};
   std::vector<std::uint64_t> further;  // The budgets of further slot tiers, by rank.
+  std::uint64_t ready_share = 16;      // One part in this many of a slot tier is kept ready.
   bool crowded;                 // Much mapped memory, little of which fits, and mostly touches.
   std::uint64_t touches_write;  // One in this many.
   std::uint64_t staging_frame, staging_bytes;
@@ -181,6 +182,7 @@ struct Swarm {
     for (std::uint64_t n = 1 + own() % 2; n > 0; --n) {
       further.push_back(own() % 3 != 0 ? ~std::uint64_t{0} : few());
     }
+    ready_share = own() % 2 == 0 ? 2 : 16;
   }
 };
 

@@ -143,6 +143,51 @@ TEST_F(DirectoryTest, slot_moves_then_the_other_extent_has_its_records_too) {
   EXPECT_TRUE(after.current());
 }
 
+class ReplicaTest : public DirectoryTest {
+ protected:
+  ReplicaTest() { residency.extents.keep_replicas(); }
+};
+
+TEST_F(DirectoryTest, extents_keep_no_replicas_then_there_is_none) {
+  const ExtentRef ref = extent(false);
+  give_slot(ref);
+  EXPECT_FALSE(directory.has_replica(ref));
+}
+
+TEST_F(ReplicaTest, replica_takes_the_place_of_the_slot_then_what_is_known_of_it_stays) {
+  const ExtentRef ref = extent(false);
+  give_slot(ref, SlotPages::make(kExtent));
+  const SlotCopy before = directory.slot_copy(ref);
+  EXPECT_FALSE(directory.has_replica(ref));
+  directory.add_replica(ref, 2, {30}, 6);
+  ASSERT_TRUE(directory.has_replica(ref));
+  EXPECT_EQ(directory.slot_copy(ref).slot, before.slot);
+  const SlotReplica gone = directory.use_replica(ref);
+  EXPECT_EQ(gone.slot, before.slot);
+  EXPECT_EQ(gone.stamp, before.stamp);
+  EXPECT_EQ(gone.tier, before.tier);
+  EXPECT_FALSE(directory.has_replica(ref));
+  const SlotCopy after = directory.slot_copy(ref);
+  EXPECT_EQ(after.slot, SlotId{30});
+  EXPECT_EQ(after.stamp, 6u);
+  EXPECT_EQ(after.tier, 2);
+  EXPECT_TRUE(after.current());
+  EXPECT_EQ(after.sums, before.sums);
+  EXPECT_EQ(after.pages, before.pages);
+}
+
+TEST_F(ReplicaTest, slot_moves_then_its_replica_moves_with_it) {
+  const ExtentRef from = extent(false), to = extent(false);
+  give_slot(from);
+  directory.add_replica(from, 1, {30}, 6);
+  directory.move_slot(from, to);
+  EXPECT_FALSE(directory.has_replica(from));
+  ASSERT_TRUE(directory.has_replica(to));
+  EXPECT_EQ(directory.drop_replica(to).slot, SlotId{30});
+  EXPECT_FALSE(directory.has_replica(to));
+  EXPECT_EQ(directory.slot_copy(to).slot, SlotId{9});
+}
+
 // The other members use the padding of the copy.
 TEST_F(DirectoryTest, slot_copy_changes_then_the_other_members_of_the_extent_stay) {
   const ExtentRef ref = extent(true);

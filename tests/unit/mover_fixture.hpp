@@ -29,6 +29,7 @@ struct Machine {
   std::uint64_t on_device = 2;  ///< Frames of each GPU; the staging has one.
   unsigned disks = 1;           ///< 0: no block tier.
   std::uint64_t on_disk = 64;
+  std::uint64_t on_slow_disk = 0;  ///< Extents of a second block tier; 0: there is none.
   bool parts = false;  ///< Mapped extents may be resident in parts; this needs one landing more.
   std::uint64_t ahead = 0;  ///< The maximum number kept free in advance.
   unsigned prefetches = 64;
@@ -62,11 +63,12 @@ class SteppedMover {
             sim::FakeMemory(machine.on_device * kExtent, {Kind::gpu, 1}, dice)},
         port(std::max(machine.disks, 1u), machine.on_disk * kExtent),
         block(port, {.depth = 8, .piece_bytes = kExtent, .grow_bytes = 4 * kExtent}),
+        slow_port(1, std::max<std::uint64_t>(machine.on_slow_disk, 1) * kExtent),
+        slow_block(slow_port,
+                   {.depth = 8, .piece_bytes = kExtent, .grow_bytes = 4 * kExtent, .index = 1}),
         direct(block, port, dice, workers),
         residency(256, 4096, 1 + machine.devices),
-        mover(residency, spaces(machine),
-              std::vector<SlotTier*>(machine.disks != 0 ? 1 : 0, &block), nullptr, workers,
-              options(machine)) {
+        mover(residency, spaces(machine), slots(machine), nullptr, workers, options(machine)) {
     for (unsigned i = 0; i < machine.devices; ++i) {
       residency.device_space[i + 1] = &gpu[i];
       gpu[i].copy_by(workers);
@@ -97,7 +99,9 @@ class SteppedMover {
   }
   /// Makes all steps that are due now. A mover at rest for a fork asks for no step.
   void settle() {
-    for (unsigned n = 0; told_ || workers.has_news() || port.has_news() || next <= now; ++n) {
+    for (unsigned n = 0;
+         told_ || workers.has_news() || port.has_news() || slow_port.has_news() || next <= now;
+         ++n) {
       ASSERT_LT(n, 300u) << "the mover asks for steps without end\n" << mover.describe();
       step();
       if (mover.rested()) {
@@ -113,7 +117,8 @@ class SteppedMover {
   /// Ends everything in progress, and everything that follows from it.
   void end_all() {
     settle();
-    for (unsigned n = 0; !workers.jobs.empty() || !workers.copies.empty() || !port.requests.empty();
+    for (unsigned n = 0; !workers.jobs.empty() || !workers.copies.empty() ||
+                         !port.requests.empty() || !slow_port.requests.empty();
          ++n) {
       ASSERT_LT(n, 300u) << "what is under way has no end\n" << mover.describe();
       end_what_waits();
@@ -327,6 +332,8 @@ class SteppedMover {
   std::array<sim::FakeMemory, 2> gpu;
   HeldPort port;
   BlockTier block;
+  HeldPort slow_port;
+  BlockTier slow_block;
   HeldWorkers workers;
   sim::FakeDirect<HeldPort> direct;
   Residency residency;
@@ -340,6 +347,13 @@ class SteppedMover {
     }
     for (unsigned i = 0; i < machine.devices; ++i) {
       all.push_back(&gpu[i]);
+    }
+    return all;
+  }
+  std::vector<SlotTier*> slots(const Machine& machine) {
+    std::vector<SlotTier*> all(machine.disks != 0 ? 1 : 0, &block);
+    if (machine.on_slow_disk != 0) {
+      all.push_back(&slow_block);
     }
     return all;
   }
@@ -374,8 +388,10 @@ class SteppedMover {
       workers.run();
     } else if (!workers.copies.empty()) {
       workers.end_copy();
-    } else {
+    } else if (!port.requests.empty()) {
       port.end();
+    } else {
+      slow_port.end();
     }
   }
 

@@ -19,8 +19,11 @@ struct SlotTiersTest : ::testing::Test {
   HeldPort port{1, 64 * kExtent};
   BlockTier fast{port, {.depth = 8, .piece_bytes = kExtent}};
   BlockTier slow{port, {.depth = 8, .piece_bytes = kExtent, .index = 1}};
-  SlotTiers tiers{
-      std::vector<SlotTier*>{&fast, &slow}, nullptr, workers, {.endurance_bytes_per_day = kExtent}};
+  SlotTiers tiers{64,
+                  std::vector<SlotTier*>{&fast, &slow},
+                  nullptr,
+                  workers,
+                  {.endurance_bytes_per_day = kExtent}};
 };
 
 TEST_F(SlotTiersTest, a_tier_is_found_by_number_and_by_place) {
@@ -30,6 +33,12 @@ TEST_F(SlotTiersTest, a_tier_is_found_by_number_and_by_place) {
   EXPECT_EQ(tiers.find({Kind::block, 2}), nullptr);
   EXPECT_TRUE(tiers.at(1).takes_writes());
   EXPECT_LT(tiers.at(0).rank(), tiers.at(1).rank());
+}
+
+TEST_F(SlotTiersTest, after_a_tier_come_those_of_higher_rank) {
+  ASSERT_EQ(tiers.after(tiers.at(0)).size(), 1u);
+  EXPECT_EQ(tiers.after(tiers.at(0)).front(), &tiers.at(1));
+  EXPECT_TRUE(tiers.after(tiers.at(1)).empty());
 }
 
 TEST_F(SlotTiersTest, one_tier_works_then_there_is_no_error_and_no_pause) {
@@ -69,7 +78,7 @@ TEST_F(SlotTiersTest, forks_are_counted_alike_in_all_tiers) {
 
 TEST(SlotTiersWithoutTiers, errors_of_copies_are_kept) {
   HeldWorkers workers;
-  SlotTiers none{{}, nullptr, workers, {}};
+  SlotTiers none{64, {}, nullptr, workers, {}};
   EXPECT_FALSE(none.any_writable());
   EXPECT_FALSE(none.paused(1));
   none.note_error(error_info(Code::io_error, "a copy has failed"));

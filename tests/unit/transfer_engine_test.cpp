@@ -24,7 +24,7 @@ struct TransferEngineTest : ::testing::Test {
         block(port, {.depth = 8, .piece_bytes = kExtent, .grow_bytes = 4 * kExtent}),
         residency(64, 256, 1),
         directory(residency),
-        slots(std::vector<SlotTier*>{&block}, nullptr, workers, {}),
+        slots(residency.extents.capacity(), std::vector<SlotTier*>{&block}, nullptr, workers, {}),
         journal(directory, memories, 16),
         stock(residency),
         engine(residency, memories, journal, stock, slots, workers, options) {
