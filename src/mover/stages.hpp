@@ -150,7 +150,7 @@ inline constexpr StageChange kStageChanges[] = {
     {TransferKind::destage, Stage::slot, Stage::prepare},
     {TransferKind::destage, Stage::prepare, Stage::read},
     {TransferKind::destage, Stage::read, Stage::land},
-    {TransferKind::destage, Stage::land, Stage::read},
+    {TransferKind::destage, Stage::land, Stage::read, true},
     {TransferKind::destage, Stage::land, Stage::write},
     {TransferKind::gather, Stage::start, Stage::read},
 };
