@@ -254,8 +254,8 @@ TIERMEM_API tm_status tm_context_retain(tm_context* context);
 TIERMEM_API tm_status tm_context_release(tm_context* context);
 
 /**
- * Returns the context that all users in this process share: libraries that do not know each other then
- * share one budget. The first call creates it with the tiers of tm_context_create() with NULL.
+ * Returns the context that all users in this process share: libraries that do not know each other
+ * then share one budget. The first call creates it with the tiers of tm_context_create() with NULL.
  *
  * - Ownership: the call adds a reference, and the caller releases it with tm_context_release(). The
  *   context itself lives until the process ends. A caller must not destroy it.
@@ -318,8 +318,8 @@ enum {
   /** Memory that held bytes of this buffer is cleared before another buffer uses it. */
   TM_ISOLATED = 16,
   /**
-   * For tm_adopt_file(): views may write. The written bytes belong to the buffer; the file is never
-   * written.
+   * For tm_adopt_file(): views, and with #TM_MAPPED the program, may write. The written bytes
+   * belong to the buffer; the file is never written.
    */
   TM_PRIVATE = 32
 };
@@ -347,6 +347,13 @@ TIERMEM_API tm_status tm_alloc(tm_context* context, uint64_t bytes,
  * A store through a host view raises SIGSEGV, and tiermem reports it in the log or on standard
  * error. With #TM_PRIVATE views may write.
  *
+ * With #TM_MAPPED the program touches the file at tm_address() without views. Byte 0 is at an
+ * address with `address % 4096 == offset % 4096`, so data that is aligned in the file is aligned in
+ * memory. A touch of absent bytes reads their extent from the file. If the file has changed, the
+ * touch raises SIGBUS; it never reads zeros instead. Pages that the program empties (MADV_DONTNEED)
+ * are read from the file again, and with #TM_PRIVATE they are zeros. A store raises SIGSEGV, unless
+ * #TM_PRIVATE is set.
+ *
  * The file must not change while the buffer exists. Each read compares the file's size, its
  * modification time and the bytes that were read before; a difference is #TM_IO_ERROR. A change of
  * name, mode, owner or access time is allowed, and so is a deletion.
@@ -357,6 +364,8 @@ TIERMEM_API tm_status tm_alloc(tm_context* context, uint64_t bytes,
  * - Errors:
  *   - #TM_INVALID_ARGUMENT: the path is not a file, or the range is outside it.
  *   - #TM_IO_ERROR with errno: the file is not usable.
+ *   - #TM_UNSUPPORTED: #TM_MAPPED without #TM_PRIVATE where userfaultfd is refused, or the option
+ *     `fork=follow`.
  *   - For the options, the errors of tm_alloc().
  */
 TIERMEM_API tm_status tm_adopt_file(tm_context* context, const char* path, uint64_t offset,
@@ -800,12 +809,13 @@ TIERMEM_API tm_status tm_gather_into(tm_context* context, const tm_rows* rows, t
 TIERMEM_API tm_status tm_scatter(tm_context* context, const tm_rows* rows, const void* from,
                                  int64_t timeout_ns, tm_op* out);
 
-/* ---- Objects by key --------------------------------------------------------------------------- */
+/* ---- Objects by key ---------------------------------------------------------------------------
+ */
 
 /**
- * A store of objects by key, bounded by bytes: the cache of an engine, such as KV blocks. Objects are
- * in buffers of a context, so they live in memory or on its drives, and are checked when they come
- * back. When the store is full, it drops the objects that its policy expects last. Opaque.
+ * A store of objects by key, bounded by bytes: the cache of an engine, such as KV blocks. Objects
+ * are in buffers of a context, so they live in memory or on its drives, and are checked when they
+ * come back. When the store is full, it drops the objects that its policy expects last. Opaque.
  */
 typedef struct tm_store tm_store;
 
@@ -851,13 +861,13 @@ TIERMEM_API tm_status tm_store_open(tm_context* context, const tm_store_options*
 TIERMEM_API tm_status tm_store_close(tm_store* store);
 
 /**
- * Stores each object; one with the same key is replaced as a whole. A get beside it finds the old or
- * the new bytes, or none.
+ * Stores each object; one with the same key is replaced as a whole. A get beside it finds the old
+ * or the new bytes, or none.
  *
  * - `list`: `n` objects. Each receives its own status.
  * - `timeout_ns`: the max wait; -1 waits for room in the tiers without a limit.
- * - `out`: with NULL the call waits for the end. Otherwise it receives an operation, and a thread of
- *   the context does the work, several such calls at a time. The list, keys and memory must stay
+ * - `out`: with NULL the call waits for the end. Otherwise it receives an operation, and a thread
+ * of the context does the work, several such calls at a time. The list, keys and memory must stay
  *   valid until the operation has completed. They must not be memory of buffers with #TM_MAPPED.
  * - Ownership: the caller ends the operation with tm_op_wait().
  * - Result: #TM_OK if every object is stored, else the first error in the order of the list.

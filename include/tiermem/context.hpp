@@ -96,6 +96,13 @@ class TIERMEM_API Context {
   /// A store through a host view raises SIGSEGV. With kPrivate views may write, and the written
   /// bytes belong to the buffer.
   ///
+  /// With kMapped the program touches the file at address() without views. Byte 0 is at an address
+  /// with `address % 4096 == offset % 4096`, so data that is aligned in the file is aligned in
+  /// memory. A touch of absent bytes reads their extent from the file. If the file has changed, the
+  /// touch raises SIGBUS; it never reads zeros instead. Pages that the program empties
+  /// (MADV_DONTNEED) are read from the file again, and with kPrivate they are zeros. A store raises
+  /// SIGSEGV, unless kPrivate is set.
+  ///
   /// The file must not change while the buffer exists. Each read compares its size, its
   /// modification time, and the bytes that were read before. A change of name, mode, owner or
   /// access time is allowed, and so is a deletion.
@@ -104,7 +111,8 @@ class TIERMEM_API Context {
   /// - Errors:
   ///   - io_error with errno.
   ///   - invalid_argument: there is no such file, or the range is outside it.
-  ///   - unsupported: a flag that adopted files do not have.
+  ///   - unsupported: a flag that adopted files do not have; kMapped without kPrivate where
+  ///     userfaultfd is refused; the option `fork=follow`.
   Result<Buffer> adopt_file(const char* path, std::uint64_t offset = 0, std::uint64_t length = 0,
                             const BufferOptions& options = {});
   /// Creates a buffer with a copy of device memory that the program owns. The device copies the
@@ -250,7 +258,7 @@ class TIERMEM_API Context {
   /// - Errors, nothing was moved:
   ///   - invalid_argument: a range is beyond its buffer, or both are of one buffer.
   ///   - stale_handle.
-  ///   - unsupported: a buffer is not kMapped.
+  ///   - unsupported: a buffer is not kMapped, or is an adopted file.
   Status move_bytes(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,
                     std::uint64_t length);
   /// Marks an operation or a step of the program, and returns its ordinal.

@@ -146,8 +146,8 @@ enum BufferFlags : std::uint32_t {
   /// The buffer is a domain of its own: its frames and slots are cleared before another buffer uses
   /// them.
   kIsolated = 16,
-  /// For adopt_file(): views may write. The written bytes belong to the buffer and go to the block
-  /// tier; the file is never written.
+  /// For adopt_file(): views, and with kMapped the program, may write. The written bytes belong to
+  /// the buffer and go to the block tier; the file is never written.
   kPrivate = 32,
 };
 

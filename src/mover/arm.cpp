@@ -255,7 +255,7 @@ Desk::Arm Desk::arm_leave(Request& request, Need& need) {
       continue;  // It left, and was touched again.
     }
     if (!drop && extent.holds == 0 && engine_.start_evict(need.ref, space, Priority::demand)) {
-      need.tried = directory_.mapped(need.ref);
+      need.tried = directory_.touchable(need.ref);
       if (extent.transfer != 0) {
         return Arm::wait_transfer;
       }

@@ -132,7 +132,8 @@ bool Carrier::is_own_job(const Job& job) const {
   if ((job.steps & kRestore) != 0 && job.tier->has_locked_pages(job.frame)) {
     return false;
   }
-  if (job.steps == kRestore && own_jobs_.empty() && job.tier->space().restores_at_once(job.frame)) {
+  if (job.steps == kRestore && own_jobs_.empty() &&
+      job.tier->space().restores_at_once(job.frame, job.at)) {
     return true;
   }
   const bool moves = (job.steps & (kWithdraw | kRestore | kInsert | kEmpty)) != 0;

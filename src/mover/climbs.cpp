@@ -34,7 +34,7 @@ void Room::look_for_use(ExtentRef ref) {
   }
   Extent& extent = directory_.at(ref);
   MemoryLedger& memory = memories_.of(kHost, directory_.frame(kHost, ref));
-  if (memory.rank() == 0 || extent.prefetched || directory_.mapped(ref)) {
+  if (memory.rank() == 0 || extent.prefetched || directory_.touchable(ref)) {
     return;
   }
   if (directory_.word(kHost, ref).take_referenced()) {

@@ -308,6 +308,10 @@ void Demoter::write_changed(Demote& transfer) {
     write_changed(*parts);
     return;
   }
+  if (directory_.at(transfer.ref).copy().in_file()) {
+    compared_with_file(transfer);
+    return;
+  }
   if (transfer.recalled) {
     directory_.cancel_write(transfer.ref);
     map_back(transfer);

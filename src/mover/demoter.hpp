@@ -68,6 +68,8 @@ class Demoter {
 
   // stored.cpp: slots that have some pages of their extents.
   bool measures(const Demote& transfer) const;
+  bool compare_with_file(Demote& transfer);
+  void compared_with_file(Demote& transfer);
   void measure(Demote& transfer);
   void measured(Demote& transfer);
   void send_runs(Demote& transfer, const SlotPages& pages);

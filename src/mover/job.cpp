@@ -57,7 +57,7 @@ Status run_step(Job& job, JobStep step) {
     case kWithdraw:
       return job.tier->space().withdraw(job.frame, job.at);
     case kRestore:
-      job.mechanism = job.tier->space().restores_by();
+      job.mechanism = job.tier->space().restores_by(job.at);
       return job.tier->space().restore(job.frame, job.at);
     case kInsert:
       job.mechanism = Mechanism::copy;

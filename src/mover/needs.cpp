@@ -82,8 +82,9 @@ void Needs::add_need(Request& request, const Span& span, std::uint32_t i) const 
 // Those of the i-th extent; 0: not by the page.
 PageMask Needs::pages_discarded(const Span& span, std::uint32_t i) const {
   const Span::Bytes bytes = span.covered(i);
-  if (!engine_.parts().takes_parts(span.first + i) || bytes.begin % kSmallestExtent != 0 ||
-      bytes.end % kSmallestExtent != 0) {
+  // Pages of a file would have to be the file's again, and not zeros.
+  if (!engine_.parts().takes_parts(span.first + i) || span.record->adopted() ||
+      bytes.begin % kSmallestExtent != 0 || bytes.end % kSmallestExtent != 0) {
     return 0;
   }
   const std::uint64_t first = bytes.begin % directory_.bytes_of(span.first + i) / kSmallestExtent;

@@ -95,7 +95,7 @@ void Promoter::land(Promote& transfer) {
                          .to = carrier_.end_at(transfer.space),
                          .way = transfer.way,
                          .in_window = window_of(transfer) != nullptr,
-                         .touchable = directory_.mapped(transfer.ref)};
+                         .touchable = directory_.touchable(transfer.ref)};
   if (transfer.reading) {
     arrival.spreads = carrier_.spreads(transfer) != 0;
     arrival.sums = sums_to_check(transfer);
@@ -309,7 +309,7 @@ void Promoter::publish(Promote& transfer) {
   extent.zeros = 0;
   copies_.prefetch_used(ref);  // The request that takes it to a device uses it.
   extent.prefetched =
-      transfer.prefetch && space == kHost && !directory_.mapped(ref);  // No use is seen.
+      transfer.prefetch && space == kHost && !directory_.touchable(ref);  // No use is seen.
   carrier_.memory_of(transfer).unused_prefetched +=
       extent.prefetched ? directory_.bytes_of(ref) : 0;
   word.set_phase(phase);

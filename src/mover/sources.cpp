@@ -25,7 +25,7 @@ Source Promoter::choose_source(const Promote& transfer) const {
     copies[count++] = {.from = Source::From::slot, .cost = {.rank = kMaxSpaces}};
   }
   return Source::choose({copies.data(), count}, {.overwritten = transfer.discard,
-                                                 .touchable = directory_.mapped(transfer.ref),
+                                                 .touchable = directory_.touchable(transfer.ref),
                                                  .vacant = transfer.stock});
 }
 
@@ -50,7 +50,7 @@ Route::Way Promoter::choose_way(const Promote& transfer) const {
 // own, too: at home, where they can be page-locked, and where no view looks.
 bool Promoter::has_home(ExtentRef ref, FrameId frame) const {
   std::byte* const at = directory_.window_at(ref, kHost);
-  return at != nullptr && !directory_.mapped(ref) &&
+  return at != nullptr && !directory_.touchable(ref) &&
          memories_.space(kHost).bytes_at(frame, at) != at;
 }
 

@@ -100,6 +100,7 @@ inline constexpr StageChange kStageChanges[] = {
     {TransferKind::demote, Stage::drop, Stage::withdraw},
     {TransferKind::demote, Stage::withdraw, Stage::measure},
     {TransferKind::demote, Stage::withdraw, Stage::slot},
+    {TransferKind::demote, Stage::withdraw, Stage::hash},
     {TransferKind::demote, Stage::withdraw, Stage::remap},
     {TransferKind::demote, Stage::measure, Stage::slot},
     {TransferKind::demote, Stage::measure, Stage::remap},

@@ -135,7 +135,43 @@ void Demoter::withdrawn(Demote& transfer) {
     map_back(transfer);
     return;
   }
-  measure(transfer);
+  if (!compare_with_file(transfer)) {
+    measure(transfer);
+  }
+}
+
+// An extent that is still in its file needs a slot only if the program has written it. Returns
+// false if the checksums of the file's bytes are not known.
+bool Demoter::compare_with_file(Demote& transfer) {
+  const SlotCopy& copy = directory_.at(transfer.ref).copy();
+  if (!copy.exists() || !copy.in_file() || copy.sums == nullptr) {
+    return false;
+  }
+  transfer.sums.reset(Checksums::make(directory_.bytes_of(transfer.ref), copy.sums->block_bytes));
+  if (transfer.sums == nullptr) {
+    return false;
+  }
+  transfer.job.data = carrier_.memory_of(transfer).tier->space().bytes_at(transfer.frame, nullptr);
+  transfer.job.sums = transfer.sums.get();
+  transfer.hashing = true;
+  advance(transfer, Stage::hash);
+  carrier_.submit(transfer, kHash);
+  return true;
+}
+
+// The hash of an extent in its file is known. Bytes that differ get a slot.
+void Demoter::compared_with_file(Demote& transfer) {
+  if (transfer.recalled) {
+    map_back(transfer);
+    return;
+  }
+  const Checksums& of_file = *directory_.at(transfer.ref).copy().sums;
+  if (transfer.sums->first_unlike(of_file) == of_file.count) {
+    carrier_.set_range(transfer, 0, 0);
+    written(transfer);
+  } else {
+    measure(transfer);
+  }
 }
 
 void Demoter::map_back(Demote& transfer) {

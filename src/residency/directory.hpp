@@ -78,7 +78,12 @@ class Directory {
   }
   bool droppable(ExtentRef ref) const { return has_flag(ref, kDroppable); }
   /// The program may write a mapped extent at any time, without a pin.
-  bool mapped(ExtentRef ref) const { return has_flag(ref, kMapped); }
+  bool mapped(ExtentRef ref) const {
+    return touchable(ref) && !record_of(ref).read_only.load(std::memory_order_relaxed);
+  }
+  /// The program touches the extent without a pin: it is mapped, or of a mapped file that is
+  /// read-only.
+  bool touchable(ExtentRef ref) const { return has_flag(ref, kMapped); }
 
   // ---- Copies in memory
 

@@ -474,7 +474,9 @@ Result<std::byte*> Context::address(Handle buffer) const try {
                 "with the flag mapped",
                 record->label.get().view());
   }
-  return record->windows[kHost].load(std::memory_order_relaxed);
+  // Byte 0 of an adopted file is where its offset in the file puts it.
+  return record->windows[kHost].load(std::memory_order_relaxed) +
+         record->lead.load(std::memory_order_relaxed);
 } catch (const std::exception& thrown) {
   return why_thrown("address", thrown);
 }

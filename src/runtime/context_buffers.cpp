@@ -159,13 +159,7 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   if (path == nullptr || path[0] == '\0') {
     return fail(Code::invalid_argument, "adopt_file: the path is empty; pass the path of a file");
   }
-  if ((options.flags & kMapped) != 0) {
-    return fail(Code::unsupported,
-                "adopt_file: '{:.120}': an adopted file is read through views and cannot be "
-                "mapped; remove the flag mapped",
-                path);
-  }
-  constexpr std::uint32_t kKnown = kPrivate | kDroppable | kNoChecksum | kIsolated;
+  constexpr std::uint32_t kKnown = kMapped | kPrivate | kDroppable | kNoChecksum | kIsolated;
   if ((options.flags & ~kKnown) != 0) {
     return fail(Code::unsupported,
                 "adopt_file: flags {:#x} are not known to this version; remove them",
@@ -216,11 +210,13 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   shape.domain = (options.flags & kIsolated) != 0 ? kIsolatedDomain : 0;
   shape.read_only = (options.flags & kPrivate) == 0;
   shape.file = adopted->base.value + 1;
+  const bool mapped = (options.flags & kMapped) != 0;
   // Even for one extent: only a window can be read-only.
-  if (shape.read_only || shape.extents > 1) {
+  if (shape.read_only || mapped || shape.extents > 1) {
     const std::uint64_t window_bytes = shape.extents * extent;
-    auto window = shape.read_only ? host_space_->reserve_read_only_window(window_bytes, extent)
-                                  : host_space_->reserve_window(window_bytes, extent, false);
+    auto window = shape.read_only
+                      ? host_space_->reserve_read_only_window(window_bytes, extent, mapped)
+                      : host_space_->reserve_window(window_bytes, extent, mapped);
     if (!window.ok()) {
       return std::move(window).status();
     }
@@ -230,6 +226,11 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   Result<Handle> handle = residency.buffers.create(shape);
   if (handle.ok()) {
     file.files = nullptr;  // The buffer owns it now.
+    if (mapped) {
+      HeldBuffer made(*this, *handle);
+      faults_.add(*handle, shape.window, shape.extents, shape.extent_shift);
+      (void)made.keep();
+    }
   } else if (shape.window != nullptr) {
     host_space_->release_window(shape.window, shape.extents * extent);
   }

@@ -183,6 +183,7 @@ Status Context::Impl::build(const HostFacts&) {
     blocks_.push_back(std::make_unique<BlockTier>(lanes_->lane(tier), options));
   }
   files_ = std::make_unique<FileTier>(lanes_->files(), config.depth, config.piece);
+  faults_.attach(*files_);
   workers_ = std::make_unique<WorkerThreads>(config.workers, config.populate_workers,
                                              [this] { port_->wake(); });
   if (!workers_->works()) {

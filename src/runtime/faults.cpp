@@ -10,6 +10,7 @@
 #include "base/last_words.hpp"
 #include "base/log.hpp"
 #include "mover/prefetch.hpp"
+#include "os/host_memory.hpp"
 
 namespace tiermem {
 
@@ -112,8 +113,8 @@ void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
     mine->faults->ended(*mine);
   };
   asked->request.spans.resize(1);
-  const Access access{window.buffer, index * extent, 1, kRead, {}, 0};
-  const Status status = residency_.resolve(access, asked->request.spans[0], "touch");
+  const Status status =
+      residency_.resolve(byte_at(window, index * extent), asked->request.spans[0], "touch");
   if (!status.ok()) {
     ended_.fetch_add(1, std::memory_order_relaxed);
     // The buffer is being freed. The next fault finds no buffer, or a new one.
@@ -146,6 +147,15 @@ void Faults::serve(const Fault& fault, const Window& window, std::byte* begin) {
   }
 }
 
+// Returns a read of the byte at that offset in the window. The bytes before and after those of an
+// adopted file belong to its first and last extent.
+Access Faults::byte_at(const Window& window, std::uint64_t in_window) const {
+  const BufferRecord& record = residency_.buffers.at(Buffers::index_of(window.buffer));
+  const std::uint64_t lead = record.lead.load(std::memory_order_relaxed);
+  const std::uint64_t last = lead + record.bytes.load(std::memory_order_relaxed) - 1;
+  return {window.buffer, std::clamp(in_window, lead, std::max(lead, last)) - lead, 1, kRead, {}, 0};
+}
+
 // For each step, reads one page if the extent may be resident in parts, and otherwise the extent.
 void Faults::read_steps(const Window& window, const Strides::Ahead& ahead) {
   const std::uint64_t extent = std::uint64_t{1} << window.shift;
@@ -158,7 +168,7 @@ void Faults::read_steps(const Window& window, const Strides::Ahead& ahead) {
         std::exchange(before, place) == place) {
       continue;
     }
-    if (auto request = prefetch_of(residency_, {window.buffer, offset, 1, kRead, {}, 0})) {
+    if (auto request = prefetch_of(residency_, byte_at(window, offset))) {
       request->in_parts = in_parts;
       request->page = static_cast<std::uint8_t>(page);
       post_(argument_, *request.release());
@@ -193,18 +203,49 @@ void Faults::ended(Asked& asked) {
     const bool part = bits.phase() == Phase::none &&
                       (residency_.extents.at(ref).parts >> asked.request.page & 1) != 0;
     if ((asked.was_there && readable) || (asked.request.was_there && part)) {
-      space_->fill_hole(asked.address);
+      space_->is_read_only(asked.address) ? read_again(asked) : space_->fill_hole(asked.address);
     } else {
       space_->wake(asked.address);
     }
     return;
   }
-  log_error("a touch of a mapped buffer at {} is SIGBUS: {}", static_cast<void*>(asked.address),
-            asked.request.status.message());
-  if (const Refusal refusal = refusal_.load(std::memory_order_acquire); refusal != nullptr) {
-    refusal(asked.request.status.message());
+  touch_failed(asked.address, asked.request.status);
+}
+
+// The program has emptied a page of a mapped file, as MADV_DONTNEED does. Its extent leaves, so
+// that the repeated touch reads the file again. Zeros would be wrong.
+void Faults::read_again(const Asked& asked) {
+  std::byte* const page =
+      asked.address - reinterpret_cast<std::uintptr_t>(asked.address) % host::kPage;
+  if (host::watched_pages(page, 1) != 0) {
+    space_->wake(page);  // It has come since the touch.
+    return;
   }
-  refuse(asked.address);
+  auto again = std::make_unique<Asked>();
+  again->faults = this;
+  again->address = asked.address;
+  again->request.kind = RequestKind::evict;
+  again->request.context = again.get();
+  again->request.spans.push_back(asked.request.spans[0]);
+  again->request.on_done = [](Request& request) {
+    const std::unique_ptr<Asked> mine(static_cast<Asked*>(request.context));
+    Faults& faults = *mine->faults;
+    if (request.status.ok() || mine->request.spans[0].stale()) {
+      faults.space_->wake(mine->address);
+    } else {
+      faults.touch_failed(mine->address, request.status);
+    }
+  };
+  post_(argument_, again.release()->request);
+}
+
+void Faults::touch_failed(std::byte* address, const Status& why) {
+  log_error("a touch of a mapped buffer at {} is SIGBUS: {}", static_cast<void*>(address),
+            why.message());
+  if (const Refusal refusal = refusal_.load(std::memory_order_acquire); refusal != nullptr) {
+    refusal(why.message());
+  }
+  refuse(address);
 }
 
 void Faults::refuse(std::byte* address) {
@@ -244,12 +285,15 @@ void Faults::refuse_store(const Fault& fault) {
   const std::uint64_t lead = record->lead.load(std::memory_order_relaxed);
   std::byte* const extent = fault.address - in_window % bytes;
   if (!space_->refuses_stores(fault.address)) {
+    const bool mapped = (record->flags.load(std::memory_order_relaxed) & kMapped) != 0;
     last_words(
-        "store: buffer '{}' at offset {} (address {}) is an adopted file, and its views are "
+        "store: buffer '{}' at offset {} (address {}) is the adopted file '{:.120}', and {} "
         "read-only: SIGSEGV; adopt it with the flag private, or copy the bytes to a buffer from "
         "alloc",
         record->label.get().view(), in_window - std::min(in_window, lead),
-        static_cast<void*>(fault.address));
+        static_cast<void*>(fault.address),
+        files_ != nullptr && record->adopted() ? files_->name(record->first_slot()) : "",
+        mapped ? "its pages are" : "its views are");
   }
   space_->refuse_store(fault, extent, bytes);
 }

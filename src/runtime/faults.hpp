@@ -18,6 +18,7 @@
 #include "policy/strides.hpp"
 #include "residency/residency.hpp"
 #include "runtime/fork.hpp"
+#include "tier/file.hpp"
 #include "tier/host_space.hpp"
 
 namespace tiermem {
@@ -39,6 +40,8 @@ class Faults {
     space_ = &space;
     ahead_bytes_ = ahead_bytes;
   }
+  /// Call it before a file is adopted: messages name the file.
+  void attach(const FileTier& files) { files_ = &files; }
   void on_refusal(Refusal refusal) { refusal_.store(refusal, std::memory_order_release); }
   /// Serves faults inside the gate, one by one, until the tier stops them.
   void run(ForkGate& gate);
@@ -87,6 +90,9 @@ class Faults {
   void serve(const Fault& fault, const Window& window, std::byte* begin);
   void read_steps(const Window& window, const Strides::Ahead& ahead);
   void ended(Asked& asked);
+  Access byte_at(const Window& window, std::uint64_t in_window) const;
+  void read_again(const Asked& asked);
+  void touch_failed(std::byte* address, const Status& why);
   void refuse(std::byte* address);
   void mistake(std::byte* address);
   // Returns the buffer with the address in its window, and the offset in the window; null: none.
@@ -97,6 +103,7 @@ class Faults {
   void* const argument_;
   const Clock clock_;
   HostSpace* space_ = nullptr;
+  const FileTier* files_ = nullptr;
   std::uint64_t ahead_bytes_ = 0;
 
   std::mutex mutex_;  // Guards windows_.

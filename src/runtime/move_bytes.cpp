@@ -45,6 +45,14 @@ Status Context::Impl::move_bytes(Context& context, const Access& to, const Acces
   if (!status.ok()) {
     return status;
   }
+  for (const Span* const span : {&into, &out}) {
+    if (span->record->adopted()) {
+      return fail(
+          Code::unsupported,
+          "move_bytes: buffer '{}' is an adopted file, and its bytes cannot move; copy them",
+          span->record->label.get().view());
+    }
+  }
   std::byte* const into_begin = *into_address + to.offset;
   std::byte* const out_begin = *out_address + from.offset;
   const auto copy = [&](std::uint64_t begin, std::uint64_t end) {

@@ -64,13 +64,14 @@ class AddressSpace {
   /// program may write each page as soon as it appears. Nothing may be dropped or undone, so the
   /// call repeats until the kernel has done it.
   virtual Status restore(FrameId frame, std::byte* at);
-  /// [mover] Returns whether restore() of this frame is one short call, even for a large frame.
-  virtual bool restores_at_once(FrameId) const { return false; }
+  /// [mover] Returns whether restore() of this frame to that address is one short call, even for a
+  /// large frame.
+  virtual bool restores_at_once(FrameId, const std::byte*) const { return false; }
   /// [any] Returns whether the program has mapped memory of its own over a part of the range, which
   /// is in a mapped window.
   virtual bool lent(const std::byte*, std::uint64_t) const { return false; }
-  /// [any] Returns the mechanism of restore(), for receipts.
-  virtual Mechanism restores_by() const { return Mechanism::uffd_move; }
+  /// [any] Returns the mechanism of restore() to that address, for receipts.
+  virtual Mechanism restores_by(const std::byte*) const { return Mechanism::uffd_move; }
 
   // Extents in parts: some pages of such an extent are in its mapped window. Its frame is *of
   // parts*: it is charged by the page (Memory::charge_parts()), gets its pages in the window

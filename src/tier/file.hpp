@@ -51,6 +51,8 @@ class FileTier final : public SlotTier {
     return saturate<std::uint16_t>(slot.value >> kBlockBits);
   }
   const char* device_name(std::uint16_t device) const override;
+  /// [any] Returns the path of the file with this slot. The buffer must exist during the call.
+  std::string name(SlotId slot) const { return file_of(slot).path; }
   void degrade(std::uint16_t, const char*) override {}
   void trust_again() override {}
   unsigned degraded() const override { return 0; }

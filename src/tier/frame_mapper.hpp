@@ -34,6 +34,7 @@ struct MapPlace {
   bool cut = false;        ///< The home is a separate mapping already: MapResult::cuts.
   bool inherited = false;  ///< Children of fork inherit the window. They never inherit homes.
   bool mapped = false;     ///< The window belongs to a mapped buffer.
+  bool watched = false;    ///< Copied pages are watched as soon as they are in the window.
 };
 
 /// The place of the pages after the call.

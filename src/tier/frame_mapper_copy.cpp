@@ -78,7 +78,7 @@ MapResult FrameMapper::restore_by_copy(const MapPlace& place) {
   const std::uint64_t piece = place.huge ? place.bytes : std::min(place.bytes, kPieceBytes);
   for (std::uint64_t done = 0; done < place.bytes; done += piece) {
     const std::uint64_t bytes = std::min(piece, place.bytes - done);
-    copy_in(place.at + done, place.home + done, bytes, false);
+    copy_in(place.at + done, place.home + done, bytes, place.watched);
     best_effort(host::drop(place.home + done, bytes), "the bytes are in the window, too");
   }
   counters_.copied_in += 1;

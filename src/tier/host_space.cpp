@@ -53,6 +53,14 @@ WindowArenaOptions read_only_options(const HostSpaceOptions& options, const Host
   return result;
 }
 
+// Bytes come to mapped files as copies that are watched from the start, by small pages.
+WindowArenaOptions mapped_files_options(const HostSpaceOptions& options,
+                                        const HostSpaceFacts& facts, const Userfault& userfault) {
+  WindowArenaOptions result = arena_options(options, facts, userfault, facts.mapped, false, true);
+  result.watch = options.watch && facts.userfault.watch && result.registered_with != nullptr;
+  return result;
+}
+
 std::uint64_t map_limit_of(const HostSpaceOptions& options) {
   return options.map_limit != 0 ? options.map_limit : host::map_limit();
 }
@@ -78,6 +86,7 @@ HostSpace::HostSpace(const HostSpaceOptions& options, const Nodes& nodes,
                                         trap_.get()))},
       read_only_{WindowArena(read_only_options(options, facts, userfault_, true)),
                  WindowArena(read_only_options(options, facts, userfault_, false))},
+      mapped_files_(mapped_files_options(options, facts, userfault_)),
       closed_(userfault_, map_limit_of(options)),
       homes_(facts_, options.huge_pages == HugePages::require, userfault_, mapper_, counters_) {
   assert(!options.memories.empty() && options.memories.size() <= kMostMemories);
@@ -97,8 +106,7 @@ HostSpace::~HostSpace() {
 }
 
 WindowArena* HostSpace::arena_of(const std::byte* address) const {
-  for (const WindowArena* arena : {&windows_.huge, &windows_.small, &mapped_.huge, &mapped_.small,
-                                   &read_only_.huge, &read_only_.small}) {
+  for (const WindowArena* const arena : arenas()) {
     if (arena->contains(address)) {
       return const_cast<WindowArena*>(arena);
     }
@@ -135,9 +143,16 @@ Result<std::byte*> HostSpace::reserve_window(std::uint64_t bytes, std::uint64_t 
 }
 
 Result<std::byte*> HostSpace::reserve_read_only_window(std::uint64_t bytes,
-                                                       std::uint64_t extent_bytes) {
+                                                       std::uint64_t extent_bytes, bool mapped) {
+  if (mapped && !maps_well()) {
+    return fail(Code::unsupported,
+                "a mapped file that is read-only needs userfaultfd: {}; allow userfaultfd (sysctl, "
+                "seccomp), use views, or add the flag private",
+                facts_.userfault.reason[0] != '\0' ? facts_.userfault.reason : facts_.copy_reason);
+  }
   const bool huge = extent_bytes >= host::kHugePage;
-  auto window = (huge ? read_only_.huge : read_only_.small).reserve(bytes, extent_bytes);
+  WindowArena& arena = mapped ? mapped_files_ : huge ? read_only_.huge : read_only_.small;
+  auto window = arena.reserve(bytes, extent_bytes);
   if (window.ok()) {
     has_read_only_.store(true, std::memory_order_release);
   }
@@ -146,7 +161,7 @@ Result<std::byte*> HostSpace::reserve_read_only_window(std::uint64_t bytes,
 
 void HostSpace::release_window(std::byte* window, std::uint64_t) {
   for (WindowArena* arena : {&windows_.huge, &windows_.small, &mapped_.huge, &mapped_.small,
-                             &read_only_.huge, &read_only_.small}) {
+                             &read_only_.huge, &read_only_.small, &mapped_files_}) {
     const std::uint64_t bytes = arena->size_of(window);
     if (bytes == 0) {
       continue;
@@ -240,8 +255,7 @@ void HostSpace::alter_window(const std::byte* address) {
 std::uint64_t HostSpace::stretch(const std::byte* address, std::uint64_t bytes, bool& own) const {
   own = false;
   std::uint64_t least = bytes;
-  for (const WindowArena* arena : {&windows_.huge, &windows_.small, &mapped_.huge, &mapped_.small,
-                                   &read_only_.huge, &read_only_.small}) {
+  for (const WindowArena* const arena : arenas()) {
     bool in_this = false;
     const std::uint64_t alike = arena->stretch(address, bytes, in_this);
     if (in_this) {
@@ -332,7 +346,8 @@ void HostSpace::allow_writes(std::byte* address, std::uint64_t bytes) {
 
 bool HostSpace::is_read_only(const std::byte* address) const {
   return has_read_only_.load(std::memory_order_acquire) &&
-         (read_only_.huge.contains(address) || read_only_.small.contains(address));
+         (read_only_.huge.contains(address) || read_only_.small.contains(address) ||
+          mapped_files_.contains(address));
 }
 
 void HostSpace::refuse_store(const Fault& fault, std::byte* extent, std::uint64_t bytes) {

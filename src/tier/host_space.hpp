@@ -66,8 +66,10 @@ class HostSpace final : public AddressSpace {
 
   Result<std::byte*> reserve_window(std::uint64_t bytes, std::uint64_t extent_bytes,
                                     bool mapped) override;
-  /// [any] Reserves a window for views of an adopted file. A store in it raises SIGSEGV.
-  Result<std::byte*> reserve_read_only_window(std::uint64_t bytes, std::uint64_t extent_bytes);
+  /// [any] Reserves a window for an adopted file. A store in it raises SIGSEGV. `mapped`: the
+  /// program touches it without views.
+  Result<std::byte*> reserve_read_only_window(std::uint64_t bytes, std::uint64_t extent_bytes,
+                                              bool mapped);
   void release_window(std::byte* window, std::uint64_t bytes) override;
   Pool window_pool(std::uint64_t extent_bytes) const override;
 
@@ -79,11 +81,13 @@ class HostSpace final : public AddressSpace {
   Status withdraw(FrameId frame, std::byte* at) override;
   bool withdraws_slowly(FrameId frame) const override;
   Status restore(FrameId frame, std::byte* at) override;
-  bool restores_at_once(FrameId frame) const override;
+  bool restores_at_once(FrameId frame, const std::byte* at) const override;
   bool lent(const std::byte* at, std::uint64_t bytes) const override {
     return lent_.any(at, bytes);
   }
-  Mechanism restores_by() const override { return facts_.mapped; }
+  Mechanism restores_by(const std::byte* at) const override {
+    return is_mapped_file(at) ? Mechanism::copy : facts_.mapped;
+  }
   Status take_home(FrameId frame, std::byte* at) override;
   Status show(FrameId frame, std::byte* at) override;
   Status relocate(FrameId from, FrameId to, std::byte* at, bool& home) override;
@@ -189,7 +193,16 @@ class HostSpace final : public AddressSpace {
   }
   HostMemory& memory_of(FrameId frame) const { return memory(frame.memory()); }
   HostFrame frame_of(FrameId frame) const { return memory_of(frame).frame(frame); }
+  std::array<const WindowArena*, 7> arenas() const {
+    return {&windows_.huge,   &windows_.small,   &mapped_.huge, &mapped_.small,
+            &read_only_.huge, &read_only_.small, &mapped_files_};
+  }
   WindowArena* arena_of(const std::byte* address) const;
+  bool is_mapped_file(const std::byte* at) const {
+    return has_read_only_.load(std::memory_order_acquire) && mapped_files_.contains(at);
+  }
+  MapResult restore_file(const MapPlace& place);
+  Status drop_file(Frame& frame, std::byte* at, std::uint64_t bytes);
   void protect(std::byte* at, std::uint64_t bytes);
   bool unprotect(std::byte* at, std::uint64_t bytes);
   void open_home(const HostFrame& held, std::byte* at);
@@ -218,6 +231,7 @@ class HostSpace final : public AddressSpace {
     WindowArena huge, small;
   };
   Arenas windows_, mapped_, read_only_;
+  WindowArena mapped_files_;  // Read-only.
   ReadOnlyExtents closed_;
   std::atomic<bool> has_read_only_{false};  // A read-only window has existed.
   // Keeps a page that was found unchanged as it is until the page is dropped.

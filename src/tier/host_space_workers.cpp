@@ -163,6 +163,9 @@ Status HostSpace::unmap(FrameId id, std::byte* at) {
     return {};
   }
   assert(frame.at == nullptr || frame.at == at);
+  if (is_mapped_file(at)) {
+    return drop_file(frame, at, held.bytes());
+  }
   const Mechanism mechanism =
       frame.at != nullptr ? frame.by : facts_.mechanism_of(HostMemory::pool_of(id));
   MapPlace place = place_of(held, at);
@@ -198,10 +201,10 @@ bool HostSpace::withdraws_slowly(FrameId id) const {
 }
 
 // A huge page moves as one entry of a page table.
-bool HostSpace::restores_at_once(FrameId id) const {
+bool HostSpace::restores_at_once(FrameId id, const std::byte* at) const {
   const HostFrame held = frame_of(id);
-  return facts_.mapped == Mechanism::uffd_move && held.bytes() == host::kHugePage &&
-         held.record.huge;
+  return !is_mapped_file(at) && facts_.mapped == Mechanism::uffd_move &&
+         held.bytes() == host::kHugePage && held.record.huge;
 }
 
 Status HostSpace::restore(FrameId id, std::byte* at) {
@@ -220,11 +223,37 @@ Status HostSpace::restore(FrameId id, std::byte* at) {
   if (frame.in_parts) {
     restore_parts(frame, place);
   } else {
-    const MapResult result = mapper_.restore(facts_.mapped, place);
+    const MapResult result =
+        is_mapped_file(at) ? restore_file(place) : mapper_.restore(facts_.mapped, place);
     settle(frame, at, result);
     settle_on_node(id, at, held.bytes(), result);
   }
   homes_.mend(held.of, held.index, false);
+  return {};
+}
+
+// A page of a mapped file must never be writable, not even between its arrival and the call that
+// watches it. UFFDIO_MOVE cannot bring a watched page. UFFDIO_COPY can.
+MapResult HostSpace::restore_file(const MapPlace& place) {
+  (void)unprotect(place.at, place.bytes);  // A store to the extent before was answered late.
+  MapPlace watched = place;
+  watched.watched = mapped_files_.options().watch;
+  if (!watched.watched) {
+    closed_.protect(place.at, place.bytes, false);
+  }
+  return mapper_.restore(Mechanism::copy, watched);
+}
+
+// The bytes are in the file. A closed extent is emptied before it is opened.
+Status HostSpace::drop_file(Frame& frame, std::byte* at, std::uint64_t bytes) {
+  const int error = mapper_.drop(at, bytes);
+  (void)unprotect(at, bytes);
+  if (error != 0) {
+    return fail_native(Code::internal, error, "a window of a file could not be emptied: {}",
+                       std::strerror(error));
+  }
+  settle(frame, at, {.end = MapEnd::dropped});
+  counters_.unchanged_out += 1;
   return {};
 }
 

@@ -302,6 +302,45 @@ static void adopted_files(void) {
   CHECK(remove(path) == 0);
 }
 
+/* A file as memory, and a private copy of it, if the kernel supports it. */
+static void mapped_files(void) {
+  tm_context* c = open_context("");
+  char path[600];
+  static unsigned char bytes[3 * 1048576 + 17];
+  snprintf(path, sizeof path, "%s/mapped", folder());
+  fill(bytes, sizeof bytes, 9);
+  FILE* file = fopen(path, "wb");
+  CHECK(file != NULL && fwrite(bytes, sizeof bytes, 1, file) == 1 && fclose(file) == 0);
+  tm_capabilities caps = {.size = sizeof caps};
+  OK(tm_caps(c, &caps));
+  tm_buffer_options options = {.size = sizeof options, .flags = TM_MAPPED, .label = "file"};
+  tm_buffer b = 0;
+  void* at = NULL;
+  tm_status status = tm_adopt_file(c, path, 5000, 0, &options, &b);
+  if (status == TM_UNSUPPORTED) {
+    printf("no mapped files: %s\n", tm_status_name(status));
+  } else {
+    OK(status);
+    OK(tm_address(c, b, &at));
+    CHECK((uintptr_t)at % 4096 == 5000 % 4096 &&
+          memcmp(at, bytes + 5000, sizeof bytes - 5000) == 0);
+    OK(tm_free(c, b));
+  }
+  options.flags = TM_MAPPED | TM_PRIVATE;
+  if ((caps.flags & TM_CAN_MAP) != 0) {
+    OK(tm_adopt_file(c, path, 5000, 0, &options, &b));
+    OK(tm_address(c, b, &at));
+    memset((unsigned char*)at + 100, 'x', 3);
+    tm_access a = {.buffer = b, .mode = TM_READ};
+    OK(tm_evict(c, &a, 1, 10 * SECOND));
+    CHECK(memcmp((unsigned char*)at + 100, "xxx", 3) == 0);
+    CHECK(memcmp((unsigned char*)at + 103, bytes + 5103, sizeof bytes - 5103) == 0);
+    OK(tm_free(c, b));
+  }
+  close_context(c);
+  CHECK(remove(path) == 0);
+}
+
 /* 64 MiB of plain memory with 16 MiB of DRAM, if the kernel supports it. */
 static void mapped_buffers(void) {
   tm_context* c = open_context("");
@@ -328,8 +367,6 @@ static void mapped_buffers(void) {
   OK(tm_stats(c, &counters));
   CHECK(counters.dram_used <= counters.dram_budget && counters.demoted >= 48 * MIB);
   CHECK(counters.faults > 0 && counters.poisoned_touches == 0);
-  options.size = sizeof options;
-  SAYS(TM_UNSUPPORTED, "mapped", tm_adopt_file(c, "/etc/passwd", 0, 0, &options, &plain));
   OK(tm_free(c, b));
   at = NULL;
   IS(TM_STALE_HANDLE, tm_address(c, b, &at));
@@ -399,6 +436,7 @@ int main(void) {
   long_lists();
   refusals_name_the_holder();
   adopted_files();
+  mapped_files();
   mapped_buffers();
   ends();
   forks();

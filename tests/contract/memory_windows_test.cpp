@@ -336,8 +336,8 @@ TEST_P(MemoryContract, questions_about_mapped_frames_are_asked_then_nothing_chan
   for (const std::uint64_t bytes : mapped_extents()) {
     std::byte* const at = window(bytes, bytes, true);
     const FrameId frame = filled(window_class(bytes), 5);
-    (void)space().restores_at_once(frame);
-    EXPECT_NE(space().restores_by(), Mechanism::in_place);
+    (void)space().restores_at_once(frame, at);
+    EXPECT_NE(space().restores_by(at), Mechanism::in_place);
     ASSERT_TRUE(space().restore(frame, at).ok());
     is_at(frame, at);
     (void)space().withdraws_slowly(frame);

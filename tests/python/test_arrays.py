@@ -175,6 +175,32 @@ class Arrays(unittest.TestCase):
             del tensor
             self.assertEqual(file.get_tensor("w").sum(), 21)
 
+    def test_mapped_safetensors(self):
+        values = np.arange(3 << 20, dtype="f4")
+        header = {"w": {"dtype": "F32", "shape": [3, 1 << 20], "data_offsets": [0, values.nbytes]}}
+        path = self.write_model("large", header, values.tobytes())
+        try:
+            file = tiermem.safetensors.safe_open(path, "np", mapped=True, context=self.context)
+        except tiermem.Unsupported:
+            self.skipTest("no userfaultfd here")
+        tensor = file.get_tensor("w")
+        self.assertFalse(tensor.flags.writeable)
+        np.testing.assert_array_equal(tensor, values.reshape(3, -1))
+        self.assertEqual(file.buffer.info()["pinned"], 0, "a mapped tensor pins nothing")
+        self.assertEqual(file.get_slice("w")[1:2, 5].tolist(), [(1 << 20) + 5])
+        begin = file.range_of("w")[1]
+        self.assertEqual(tensor.ctypes.data % 4096, begin % 4096)
+        file.close()
+        np.testing.assert_array_equal(tensor[2], values[2 << 20 :])  # It keeps the buffer.
+        with tiermem.safetensors.safe_open(
+            path, "np", mapped=True, writable=True, context=self.context
+        ) as file:
+            tensor = file.get_tensor("w")
+            tensor += 1
+            file.buffer.evict()
+            np.testing.assert_array_equal(file.get_tensor("w"), values.reshape(3, -1) + 1)
+            self.assertEqual(os.path.getsize(path) - begin, values.nbytes)
+
     def test_safetensors_that_are_damaged(self):
         good = {"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
         for name, header, data, message in (

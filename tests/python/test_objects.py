@@ -214,6 +214,27 @@ class Objects(unittest.TestCase):
         with self.assertRaises(tiermem.InvalidArgument):
             self.context.adopt_file(path, 1 << 40)
 
+    def test_mapped_files(self):
+        path = os.path.join(self.folder.name, "mapped")
+        content = bytes(range(256)) * 4096
+        with open(path, "wb") as file:
+            file.write(content)
+        try:
+            buffer = self.context.adopt_file(path, 300, mapped=True, extent_bytes=65536)
+        except tiermem.Unsupported:
+            self.skipTest("no userfaultfd here")
+        self.assertTrue(buffer.mapped)
+        self.assertEqual(buffer.address % 4096, 300)
+        self.assertTrue(memoryview(buffer).readonly)
+        self.assertEqual(bytes(memoryview(buffer)), content[300:])
+        self.assertEqual(self.context.stats()["demoted"], 0)
+        own = self.context.adopt_file(path, private=True, mapped=True)
+        memoryview(own)[1000:1007] = b"changed"
+        own.evict()
+        self.assertEqual(bytes(memoryview(own)[998:1009]), b"\xe6\xe7changed\xef\xf0")
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), content)
+
     def test_why_info_stats_tiers(self):
         buffer = self.context.alloc(3 << 20, label="told")
         self.assertEqual(buffer.why(), "never written: zeros")

@@ -11,11 +11,14 @@ void Simulation::adopt() {
     return;
   }
   Live live;
-  live.adopted = true;
+  const bool mapped = swarm_.maps_files && file_dice_() % 2 == 0;
+  const bool is_private = mapped && file_dice_() % 2 == 0;
+  live.adopted = !is_private;
   live.extent_bytes = swarm_.extent_bytes;
   const std::uint64_t begin = world_.below(3) * 4096;
   const std::uint64_t extents = 1 + world_.below(6);
   live.lead = world_.one_in(2) ? 0 : world_.below(4096);
+  live.lead = is_private ? 0 : live.lead;  // The model of a mapped buffer begins at its window.
   const std::uint64_t end =
       begin + extents * live.extent_bytes - world_.below(live.extent_bytes - live.lead);
   live.bytes = end - begin - live.lead;
@@ -26,13 +29,16 @@ void Simulation::adopt() {
   shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(live.extent_bytes));
   shape.extents = static_cast<std::uint32_t>((live.lead + live.bytes + live.extent_bytes - 1) /
                                              live.extent_bytes);
-  shape.read_only = true;
+  shape.read_only = !is_private;
+  shape.flags = (mapped ? std::uint32_t{kMapped} : 0) | (is_private ? std::uint32_t{kPrivate} : 0);
   shape.file = live.file.value + 1;
   live.windowed = true;  // Also with one extent, because only a window is read-only.
   shape.pool = host_.window_pool(live.extent_bytes);
   const std::string label = fmt::format("file{}", next_serial_);
   shape.label = label.c_str();
-  shape.window = *host_.reserve_window(shape.extents * live.extent_bytes, live.extent_bytes, false);
+  shape.window =
+      *host_.reserve_window(shape.extents * live.extent_bytes, live.extent_bytes, mapped);
+  live.mapped = mapped ? shape.window : nullptr;
   Result<Handle> handle = residency_.buffers.create(shape);
   if (!handle.ok()) {
     files_.free(live.file);
@@ -44,7 +50,11 @@ void Simulation::adopt() {
   live.unsure.assign(shape.extents, false);
   note_version(live);
   live.possible.assign(shape.extents, ~std::uint64_t{0});
-  note("adopt {} bytes {} lead {} begin {}", label, live.bytes, live.lead, begin);
+  if (is_private) {
+    live.original = live.model = live.versions.front();
+  }
+  note("adopt {} bytes {} lead {} begin {}{}{}", label, live.bytes, live.lead, begin,
+       mapped ? " mapped" : "", is_private ? " private" : "");
   live_.emplace(next_serial_++, std::move(live));
 }
 
@@ -74,17 +84,29 @@ void Simulation::change_file() {
 }
 
 void Simulation::compare_adopted(const Held& held) {
-  Live& live = live_.at(held.buffer);
-  for (std::uint64_t at = 0; at < held.view.length;) {
-    const std::uint64_t offset = held.access.offset + at;
+  Access seen = held.access;
+  seen.length = held.view.length;
+  compare_file(live_.at(held.buffer), seen, [&](std::uint64_t at) { return load(held, at); });
+}
+
+// The program reads a mapped file at its window.
+void Simulation::touch_file(Live& live, const Access& access) {
+  compare_file(live, access,
+               [&](std::uint64_t at) { return live.mapped[live.lead + access.offset + at]; });
+}
+
+template <typename Load>
+void Simulation::compare_file(Live& live, const Access& access, const Load& load) {
+  for (std::uint64_t at = 0; at < access.length;) {
+    const std::uint64_t offset = access.offset + at;
     const std::uint64_t extent = (live.lead + offset) / live.extent_bytes;
     const std::uint64_t rest = (extent + 1) * live.extent_bytes - live.lead - offset;
-    const std::uint64_t length = std::min(rest, held.view.length - at);
+    const std::uint64_t length = std::min(rest, access.length - at);
     std::uint64_t matches = 0;
     for (std::size_t version = 0; version < live.versions.size(); ++version) {
       bool same = true;
       for (std::uint64_t i = 0; i < length && same; ++i) {
-        same = load(held, at + i) == live.versions[version][offset + i];
+        same = load(at + i) == live.versions[version][offset + i];
       }
       matches |= std::uint64_t{same ? 1u : 0u} << version;
     }
@@ -92,7 +114,7 @@ void Simulation::compare_adopted(const Held& held) {
     check(matches != 0,
           fmt::format(
               "file{} extent {}: bytes that the file did not hold, or not when it was first read",
-              held.buffer, extent));
+              serial_of(live), extent));
     if (swarm_.checksums) {
       live.possible[extent] = matches;
     }

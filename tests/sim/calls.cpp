@@ -367,7 +367,7 @@ void Simulation::ask(RequestKind want) {
           const std::uint64_t begin = (access.offset / live->extent_bytes + i) * live->extent_bytes;
           for (std::uint64_t at = begin; at < std::min(begin + live->extent_bytes, live->bytes);
                ++at) {
-            live->model[at] = std::byte{0};
+            live->model[at] = live->original.empty() ? std::byte{0} : live->original[at];
           }
         } else if (span.emptied(i)) {
           const auto [begin, end] = span.covered(i);
@@ -418,7 +418,7 @@ void Simulation::move_slots() {
   Live* const from = pick();
   Live* const to = pick();
   if (from == nullptr || to == nullptr || from == to || from->adopted || to->adopted ||
-      from->extent_bytes != to->extent_bytes) {
+      !from->original.empty() || !to->original.empty() || from->extent_bytes != to->extent_bytes) {
     return;
   }
   const std::uint64_t whole = std::min(from->bytes, to->bytes) / from->extent_bytes;

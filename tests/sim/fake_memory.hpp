@@ -292,7 +292,7 @@ class FakeMemory final : public AddressSpace, public Memory {
     return {};
   }
   bool has_locked_pages(FrameId id) const override { return id.value % 5 == 0; }
-  bool restores_at_once(FrameId id) const override { return id.value % 3 == 0; }
+  bool restores_at_once(FrameId id, const std::byte*) const override { return id.value % 3 == 0; }
   Status restore(FrameId id, std::byte* at) override {
     dice_.crossed("restore", id.value);
     Frame& frame = frame_of(id);

@@ -28,7 +28,8 @@ void Simulation::fork() {
   Child& child = children_.emplace_back();
   child.number = mover_.parent_of_child();
   for (const auto& [serial, live] : live_) {
-    const BufferRecord* record = live.adopted ? nullptr : residency_.buffers.find(live.handle);
+    const BufferRecord* record =
+        live.adopted || !live.original.empty() ? nullptr : residency_.buffers.find(live.handle);
     const std::uint64_t extents = record == nullptr ? 0 : record->extents.load();
     for (std::uint64_t i = 0; i < extents; ++i) {
       const Extent& extent =

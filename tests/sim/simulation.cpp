@@ -46,6 +46,7 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
     residency_.buffers.test_leave_lives(swarm_.left);
   }
   memory_dice_.seed(seed);
+  file_dice_.seed(seed + 0xD1B54A32D192ED03u);
   known_dice_.seed(seed + 0x9E3779B97F4A7C15u);
   residency_.wake = [](void* self) { static_cast<Simulation*>(self)->told_ = true; };
   residency_.wake_argument = this;

@@ -58,6 +58,8 @@ class Simulation {
     std::byte* mapped = nullptr;  // The window, if it is a mapped buffer.
     std::vector<std::byte> model;
     std::vector<bool> unsure;  // Bytes of extents that may be lost.
+    // For private files only: the bytes of the file, which do not change. Given up, they return.
+    std::vector<std::byte> original;
     unsigned views = 0;
     // For adopted files only.
     bool adopted = false;
@@ -204,6 +206,9 @@ class Simulation {
   void note_version(Live& live);
   void change_file();
   void compare_adopted(const Held& held);
+  void touch_file(Live& live, const Access& access);
+  template <typename Load>
+  void compare_file(Live& live, const Access& access, const Load& load);
   bool file_changed(const Pending& p) const;
   bool names_droppable(const Pending& p) const;
 
@@ -301,6 +306,7 @@ class Simulation {
   std::vector<std::unique_ptr<Reading>> readings_;
   std::vector<Known> known_;
   std::mt19937_64 memory_dice_;  // Likewise: chooses a memory of the host.
+  std::mt19937_64 file_dice_;    // For mapped files: all else is as without them.
   std::mt19937_64 known_dice_;   // Separate, so that it does not change the draws of other calls.
   std::size_t next_serial_ = 0;
   std::uint64_t ordinal_ = 0;                  // The last tick.

@@ -95,6 +95,7 @@ struct Swarm {
     if (tiers && block_tier) {
       draw_tiers(seed);
     }
+    maps_files = mapped && std::mt19937_64(seed * 0x9E3779B97F4A7C15u + 11)() % 2 == 0;
     if (memories) {
       std::mt19937_64 dice(seed + 0xC2B2AE3D27D4EB4Fu);
       for (std::uint64_t n = dice() % 4; n > 0; --n) {
@@ -120,10 +121,11 @@ struct Swarm {
     if (name == "tiers") {
       return true;  // The constructor has left them out.
     }
+    maps_files = maps_files && name != "mapped_files";
     troubles = name == "trouble" ? 0 : troubles;
     inspects = name == "inspect" ? 0 : inspects;
     confirms = confirms && name != "confirm";
-    return name == "trouble" || name == "inspect" || name == "confirm";
+    return name == "trouble" || name == "inspect" || name == "confirm" || name == "mapped_files";
   }
   static constexpr std::array<std::string_view, 20> kCalls = {
       "alloc",   "acquire", "release",    "use",    "free",    "prefetch", "evict",
@@ -145,7 +147,9 @@ struct Swarm {
   std::uint64_t host_frames;
   std::vector<std::uint64_t> further_frames;  // Frames of each memory of the host after the first.
   bool mapped, parts;                         // Parts: extents of several pages, and many touches.
-  std::uint64_t device_frames;                // Per device.
+  // Some adopted files are mapped, some of them private. A draw of its own: all else is the same.
+  bool maps_files = false;
+  std::uint64_t device_frames;  // Per device.
   unsigned devices;
   std::uint64_t extent_bytes;
   unsigned disks;

@@ -159,11 +159,11 @@ void Simulation::touch() {
     return;
   }
   const std::uint64_t at = world_.below(live->bytes);
-  const std::uint64_t extent = at / live->extent_bytes;
-  const std::uint64_t page = at / kSmallestExtent;
-  const std::uint64_t end = std::min(live->bytes, (page + 1) * kSmallestExtent);
+  const std::uint64_t extent = (live->lead + at) / live->extent_bytes;
+  const std::uint64_t page = (live->lead + at) / kSmallestExtent;
+  const std::uint64_t end = std::min(live->bytes, (page + 1) * kSmallestExtent - live->lead);
   const Access access{live->handle, at, 1 + world_.below(end - at), kRead, {}, 0};
-  const bool writes = world_.one_in(swarm_.touches_write);
+  const bool writes = world_.one_in(swarm_.touches_write) && !live->adopted;
   if (host_.present(live->mapped + page * kSmallestExtent)) {
     if (prepared_anew(*live, access)) {
       touch_early(*live, access);
@@ -195,6 +195,9 @@ void Simulation::touch() {
 // frame has not left yet. The window then has zeros without a grant. A program that touches them
 // races with itself.
 bool Simulation::prepared_anew(const Live& live, const Access& access) {
+  if (live.adopted) {
+    return false;
+  }
   if (droppable_.count(serial_of(live)) == 0 && !any_port(&FakePort::corrupted)) {
     return false;
   }
@@ -220,6 +223,10 @@ void Simulation::touch_early(const Live& live, const Access& access) {
 }
 
 void Simulation::touch_now(Live& live, const Access& access, bool writes) {
+  if (live.adopted) {
+    touch_file(live, access);
+    return;
+  }
   for (std::uint64_t i = access.offset; i < access.offset + access.length; ++i) {
     if (live.mapped[i] != live.model[i]) {
       failed(fmt::format("mapped buffer{} byte {}: {:#x} there, {:#x} in the model",
@@ -239,7 +246,8 @@ void Simulation::touch_now(Live& live, const Access& access, bool writes) {
 void Simulation::touched(Pending& p) {
   Live& live = live_.at(p.buffers[0]);
   const Access& access = p.list[0];
-  if (host_.present(live.mapped + access.offset / kSmallestExtent * kSmallestExtent)) {
+  if (host_.present(live.mapped +
+                    (live.lead + access.offset) / kSmallestExtent * kSmallestExtent)) {
     prepared_anew(live, access) ? touch_early(live, access) : touch_now(live, access, p.writes);
   }
 }

@@ -173,7 +173,7 @@ TEST_F(FaultsTest, absent_bytes_without_a_view_are_a_bus_error) {
 
 // A thread stores to a view of an adopted file. The buffer is freed before the store is served.
 TEST_F(FaultsTest, read_only_extent_has_left_then_the_store_is_made_again) {
-  const auto reserved = space->reserve_read_only_window(kExtent, kExtent);
+  const auto reserved = space->reserve_read_only_window(kExtent, kExtent, false);
   ASSERT_TRUE(reserved.ok()) << reserved.message();
   std::byte* const at = *reserved;
   Mechanism used{};

@@ -34,12 +34,12 @@ TEST_P(MappedFrame, calls_out_of_turn_are_refused) {
 // The mover itself restores a single huge page. Many small pages would delay it.
 TEST_P(MappedFrame, one_huge_page_is_restored_at_once_and_small_ones_are_not) {
   const bool huge = host::huge_bytes(home, kBytes).value_or(0) == kBytes;
-  EXPECT_EQ(space->restores_at_once(frame), huge && !copies());
+  EXPECT_EQ(space->restores_at_once(frame, window), huge && !copies());
   ASSERT_TRUE(space->restore(frame, window).ok());
   ASSERT_EQ(mprotect(window, 4096, PROT_READ), 0);
   ASSERT_EQ(mprotect(window, 4096, PROT_READ | PROT_WRITE), 0);
   ASSERT_TRUE(space->withdraw(frame, window).ok());
-  EXPECT_FALSE(space->restores_at_once(frame));
+  EXPECT_FALSE(space->restores_at_once(frame, window));
 }
 
 // The locked page is in the middle, so some pages have moved before the kernel refuses.

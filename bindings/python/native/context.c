@@ -121,23 +121,27 @@ static PyObject* context_alloc(PyObject* object, PyObject* args, PyObject* kwarg
 }
 
 static PyObject* context_adopt_file(PyObject* object, PyObject* args, PyObject* kwargs) {
-  static char* names[] = {"path", "offset", "length", "private", "advice", "label", NULL};
+  static char* names[] = {"path",         "offset", "length", "private", "mapped",
+                          "extent_bytes", "advice", "label",  NULL};
   ContextObject* self = (ContextObject*)object;
   module_state* state = state_of(object);
-  PyObject *path = NULL, *offset = NULL, *length = NULL, *advice = NULL, *result = NULL;
-  int is_private = 0;
+  PyObject *path = NULL, *offset = NULL, *length = NULL, *extent = NULL, *advice = NULL,
+           *result = NULL;
+  int is_private = 0, mapped = 0;
   uint64_t from = 0, bytes = 0;
   tm_buffer_options options = {.size = sizeof options};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|OO$pOz", names, PyUnicode_FSConverter, &path,
-                                   &offset, &length, &is_private, &advice, &options.label)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|OO$ppOOz", names, PyUnicode_FSConverter, &path,
+                                   &offset, &length, &is_private, &mapped, &extent, &advice,
+                                   &options.label)) {
     return NULL;
   }
   const char* name = NULL;
   if (is_open(self) && (offset == NULL || to_bytes_count(offset, "offset", &from)) &&
       (length == NULL || length == Py_None || to_bytes_count(length, "length", &bytes)) &&
+      (extent == NULL || to_bytes_count(extent, "extent_bytes", &options.extent_bytes)) &&
       (advice == NULL || to_advice(advice, &options.advice)) &&
       (name = PyBytes_AsString(path)) != NULL) {
-    options.flags = is_private ? TM_PRIVATE : 0u;
+    options.flags = (is_private ? TM_PRIVATE : 0u) | (mapped ? TM_MAPPED : 0u);
     tm_buffer made = 0;
     tm_status status;
     Py_BEGIN_ALLOW_THREADS status =
@@ -438,12 +442,15 @@ static PyMethodDef context_methods[] = {
      "label: its name in messages; 31 characters are kept.\n\n"
      "Raise NoCapacity without address space, InvalidArgument or Unsupported for bad options."},
     {"adopt_file", FUNCTION(context_adopt_file), KEYWORDS,
-     "adopt_file(path, offset=0, length=None, *, private=False, advice='normal', "
-     "label=None)\n--\n\n"
+     "adopt_file(path, offset=0, length=None, *, private=False, mapped=False, extent_bytes=0, "
+     "advice='normal', label=None)\n--\n\n"
      "Create a read-only Buffer over a file. The file is the cold copy: evicting writes "
      "nothing.\n\n"
      "The file must not change while the buffer exists; a change is an OSError at the next read.\n"
-     "private: views may write. Written bytes belong to the buffer; the file is never written."},
+     "private: views may write. Written bytes belong to the buffer; the file is never written.\n"
+     "mapped: the buffer is memory at a fixed address and is used without views, as by\n"
+     "numpy.frombuffer(buffer). Address and offset have the same remainder modulo 4096.\n"
+     "extent_bytes: unit of movement, as for alloc()."},
     {"acquire", FUNCTION(context_acquire), KEYWORDS,
      "acquire(ranges, mode='r', *, timeout=None)\n--\n\n"
      "Pin all ranges or none, and return a list of View.\n\n"

@@ -45,6 +45,8 @@ class Context:
         length: SupportsIndex | None = None,
         *,
         private: bool = False,
+        mapped: bool = False,
+        extent_bytes: SupportsIndex = 0,
         advice: _Advice = "normal",
         label: str | None = None,
     ) -> Buffer: ...

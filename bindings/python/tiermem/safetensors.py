@@ -6,9 +6,13 @@
 The names are those of the library safetensors. A tensor is memory of tiermem: it is read when it is
 asked for, stays in place while it lives, and makes room afterwards. Nothing is written. Checksums:
 bytes that are read again must be those of the first time.
+
+With mapped=True a tensor pins nothing: its bytes come when they are touched, and may leave while it
+lives. All tensors together may then be larger than memory.
 """
 
 import json
+import math
 import os
 import struct
 
@@ -33,10 +37,11 @@ class safe_open:
 
     framework: "pt" or "torch", "np" or "numpy".
     writable: tensors may be changed; the changes are in memory only, and end with close().
+    mapped: tensors are memory that is not pinned. A mapped file that is changed raises SIGBUS.
     context: a tiermem.Context; None: the one that all users share.
     """
 
-    def __init__(self, filename, framework="pt", device="cpu", *, writable=False, context=None):
+    def __init__(self, filename, framework="pt", device="cpu", *, writable=False, mapped=False, context=None):
         if framework not in ("pt", "torch", "np", "numpy"):
             raise ValueError(f"framework is {framework!r}; accepted are 'pt' and 'np'")
         if str(device) != "cpu":
@@ -44,10 +49,11 @@ class safe_open:
         self._from_dlpack = _torch_tensor if framework in ("pt", "torch") else _numpy_array
         self._path = os.fspath(filename)
         self._mode = "rw" if writable else "r"
+        self._mapped = mapped
         self._entries, self._metadata, self._begin = _read_header(self._path)
         context = default() if context is None else context
         label = os.path.basename(self._path)
-        self.buffer = context.adopt_file(self._path, private=writable, label=label)
+        self.buffer = context.adopt_file(self._path, private=writable, mapped=mapped, label=label)
 
     def __enter__(self):
         return self
@@ -70,7 +76,7 @@ class safe_open:
         return self._metadata
 
     def get_tensor(self, name):
-        """Return the tensor. Its bytes are pinned while it lives."""
+        """Return the tensor. Its bytes are pinned while it lives, unless the file is mapped."""
         dtype, shape, begin = self._entry(name)
         return self._tensor(dtype, shape, begin)
 
@@ -96,6 +102,8 @@ class safe_open:
         length = bytes_of(dtype, shape)
         if length == 0:
             return self._from_dlpack(Tensor(_Nothing(), dtype, shape), dtype)
+        if self._mapped:
+            return self._from_dlpack(Tensor(self.buffer, dtype, shape, begin), dtype)
         view = self.buffer.view(begin, length, self._mode)
         return self._from_dlpack(Tensor(view, dtype, shape), dtype)
 
@@ -183,4 +191,5 @@ def _numpy_array(tensor, dtype):
     if tensor.nbytes == 0:
         return np.empty(tensor.shape, dtype)
     # Not by DLPack: NumPy before 2.1 knows no read-only tensors there.
-    return np.frombuffer(tensor.owner, dtype).reshape(tensor.shape)
+    count = math.prod(tensor.shape)
+    return np.frombuffer(tensor.owner, dtype, count, tensor.offset).reshape(tensor.shape)

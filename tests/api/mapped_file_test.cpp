@@ -1,0 +1,435 @@
+// Adopted files with the flag mapped: the program touches the bytes of a file at an address,
+// without views. Goal: every byte is the file's, in any order and under a budget smaller than the
+// file; a store is refused, or with the flag private kept; the file is never written.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <setjmp.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/directory.hpp"
+#include "support/forked_child.hpp"
+#include "support/made.hpp"
+#include "support/pattern.hpp"
+#include "support/threads.hpp"
+#include "tiermem/tiermem.hpp"
+
+namespace tiermem::test {
+namespace {
+
+constexpr std::size_t kLead = 4096 + 32;  // As tensors begin in GGUF files.
+
+// Set by the handler, in a child of fork with one thread.
+volatile sig_atomic_t g_signal = 0;
+void* volatile g_address = nullptr;
+sigjmp_buf g_after;
+
+void note_signal(int signal, siginfo_t* info, void*) {
+  g_signal = signal;
+  g_address = info->si_addr;
+  siglongjmp(g_after, 1);
+}
+
+/// Returns the signal that `touch` raises at `at`; 0: none.
+template <typename Touch>
+int signal_of(const char* at, const Touch& touch) {
+  struct sigaction action {};
+  action.sa_sigaction = note_signal;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGSEGV, &action, nullptr);
+  ::sigaction(SIGBUS, &action, nullptr);
+  g_signal = 0;
+  if (sigsetjmp(g_after, 1) == 0) {
+    touch();
+    return 0;
+  }
+  const auto page = [](const void* address) {
+    return reinterpret_cast<std::uintptr_t>(address) / 4096;
+  };
+  return page(g_address) == page(at) ? static_cast<int>(g_signal) : -1;
+}
+
+struct MappedFile : ::testing::Test {
+  void write_file(std::size_t size) {
+    file.resize(size);
+    for (std::size_t i = 0; i < size; ++i) {
+      file[i] = static_cast<char>(i * 31 + i / 4096 + 1);
+    }
+    std::ofstream(path, std::ios::binary).write(file.data(), static_cast<std::streamsize>(size));
+    expected.assign(file.begin() + kLead, file.end());
+  }
+  std::string spec(const std::string& dram, const std::string& more = "") const {
+    return "dram=" + dram + "; nvme=" + directory.path() + ":256M" + more;
+  }
+  /// Returns false if this machine cannot map files.
+  bool adopt(std::uint32_t flags, std::uint64_t extent = 0) {
+    auto adopted = context->adopt_file(
+        path.c_str(), kLead, 0,
+        {.extent_bytes = extent, .flags = kMapped | flags, .label = "the weights"});
+    if (!adopted.ok()) {
+      EXPECT_EQ(adopted.code(), Code::unsupported) << adopted.message();
+      return false;
+    }
+    buffer = std::move(adopted).value();
+    data = reinterpret_cast<char*>(*buffer.address());
+    return true;
+  }
+  void open(std::size_t size, const std::string& dram, std::uint32_t flags = 0,
+            std::uint64_t extent = 0) {
+    write_file(size);
+    context = make_context(spec(dram));
+    ASSERT_NE(context, nullptr);
+    if (!adopt(flags, extent)) {
+      GTEST_SKIP() << "no mapped files here";
+    }
+  }
+  void store(std::size_t at, std::size_t n, char what) {
+    std::memset(data + at, what, n);
+    std::memset(expected.data() + at, what, n);
+  }
+  std::size_t first_wrong() const {
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (data[i] != expected[i]) {
+        return i;
+      }
+    }
+    return expected.size();
+  }
+  void expect_file_untouched() const {
+    std::ifstream in(path, std::ios::binary);
+    const std::vector<char> now{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_EQ(now, file);
+  }
+  /// Runs `body` in a child, and collects the child's standard error in `said`. Returns whether
+  /// `body` returned true.
+  template <typename Body>
+  bool in_child(const Body& body) {
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    const pid_t child = child_that([&] {
+      ::dup2(ends[1], STDERR_FILENO);
+      return body();
+    });
+    ::close(ends[1]);
+    char some[4096];
+    for (ssize_t n = 1; (n = ::read(ends[0], some, sizeof(some))) > 0;) {
+      said.append(some, static_cast<std::size_t>(n));
+    }
+    ::close(ends[0]);
+    return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  bool maps_files() {
+    write_file(3 * 4096);
+    context = make_context(spec("16M"));
+    const bool maps = context != nullptr && adopt(0);
+    buffer = Buffer();
+    context.reset();
+    return maps;
+  }
+  Directory directory;
+  const std::string path = directory.path() + "/model";
+  std::vector<char> file, expected;
+  std::unique_ptr<Context> context;
+  Buffer buffer;
+  char* data = nullptr;
+  std::string said;
+  int status = 0;
+};
+
+TEST_F(MappedFile, of_four_times_the_memory_is_read_through_the_pointer_and_nothing_is_written) {
+  for (const std::uint64_t extent :
+       {std::uint64_t{0}, std::uint64_t{64} << 10, std::uint64_t{4096}}) {
+    open(32 * kMiB + 777, "8M", 0, extent);
+    if (IsSkipped()) {
+      return;
+    }
+    EXPECT_EQ(first_wrong(), expected.size()) << "extents of " << extent;
+    EXPECT_EQ(first_wrong(), expected.size()) << "the second time";
+    const Stats stats = context->stats();
+    EXPECT_EQ(stats.demoted, 0u);
+    EXPECT_LE(stats.dram_used, 8 * kMiB);
+    EXPECT_GT(stats.faults, 0u);
+    buffer = Buffer();
+  }
+  expect_file_untouched();
+}
+
+TEST_F(MappedFile, address_has_the_alignment_of_the_files_offset) {
+  open(5 * kMiB, "16M");
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 4096, kLead % 4096);
+  auto view = buffer.acquire(kRead, 100, 50);
+  ASSERT_TRUE(view.ok()) << view.message();
+  EXPECT_EQ(reinterpret_cast<char*>(view->data()), data + 100) << "views are at the same address";
+  EXPECT_EQ(std::memcmp(data + 100, expected.data() + 100, 50), 0);
+  EXPECT_EQ(buffer.acquire(kWrite, 0, 1).code(), Code::invalid_argument);
+}
+
+// The first extent has bytes before the buffer, so the last one may have fewer than these.
+TEST_F(MappedFile, last_extent_has_less_than_the_bytes_before_the_first_byte) {
+  write_file(kLead - 32 + 4096 + 20);
+  context = make_context(spec("16M"));
+  if (!adopt(0, 4096)) {
+    GTEST_SKIP() << "no mapped files here";
+  }
+  EXPECT_EQ(data[expected.size() - 1], expected.back());
+  EXPECT_EQ(first_wrong(), expected.size());
+}
+
+TEST_F(MappedFile, threads_read_anywhere_under_evictions_and_see_the_files_bytes) {
+  open(16 * kMiB + 99, "4M", 0, 64 << 10);
+  std::atomic<unsigned> wrong{0};
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      std::mt19937 random(i);
+      for (int n = 0; n < 3000; ++n) {
+        const std::size_t at = random() % expected.size();
+        wrong += data[at] != expected[at] ? 1 : 0;
+        if (n % 200 == 0) {
+          (void)buffer.evict();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(wrong, 0u);
+}
+
+TEST_F(MappedFile, system_call_reads_absent_pages_then_it_gets_the_files_bytes) {
+  open(6 * kMiB, "16M");
+  const std::string copy = directory.path() + "/copy";
+  const int to = ::open(copy.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const ssize_t wrote = ::write(to, data, expected.size());
+  if (wrote < 0 && errno == EFAULT) {
+    ::close(to);
+    GTEST_SKIP() << "system calls on absent pages fail here, as for mapped buffers";
+  }
+  ASSERT_EQ(wrote, static_cast<ssize_t>(expected.size())) << std::strerror(errno);
+  std::ifstream in(copy, std::ios::binary);
+  const std::vector<char> now{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_EQ(now, expected);
+  ::close(to);
+}
+
+TEST_F(MappedFile, store_is_segv_with_a_sentence_and_the_bytes_stay_the_files) {
+  if (!maps_files()) {
+    GTEST_SKIP() << "no mapped files here";
+  }
+  for (const char* options : {"", "; mechanism=copy", "; userfault=user_mode"}) {
+    for (const std::uint64_t extent : {std::uint64_t{4096}, std::uint64_t{2} << 20}) {
+      write_file(5 * kMiB + 77);
+      said.clear();
+      EXPECT_TRUE(in_child([&] {
+        context = make_context(spec("16M", options));
+        if (!adopt(0, extent)) {
+          return false;
+        }
+        bool good = true;
+        for (int round = 0; round < 3; ++round) {
+          for (const std::size_t at : {std::size_t{3}, std::size_t{kMiB + 5}, 3 * kMiB}) {
+            // The page is absent, and then present.
+            good = good && signal_of(data + at, [&] { data[at] = 1; }) == SIGSEGV &&
+                   data[at] == expected[at] &&
+                   signal_of(data + at, [&] { data[at] = 1; }) == SIGSEGV &&
+                   data[at] == expected[at];
+          }
+          good = good && first_wrong() == expected.size() && buffer.evict().ok();
+        }
+        return good;
+      })) << options
+          << ", extents of " << extent << ": " << said;
+      EXPECT_NE(said.find("store: buffer 'the weights' at offset 3 "), std::string::npos) << said;
+      EXPECT_NE(said.find("the adopted file '" + path + "'"), std::string::npos) << said;
+      EXPECT_NE(said.find("flag private"), std::string::npos) << "the remedy: " << said;
+    }
+  }
+  expect_file_untouched();
+}
+
+TEST_F(MappedFile, store_without_a_handler_ends_the_process_with_a_sentence) {
+  if (!maps_files()) {
+    GTEST_SKIP() << "no mapped files here";
+  }
+  EXPECT_FALSE(in_child([&] {
+    ::signal(SIGSEGV, SIG_DFL);
+    context = make_context(spec("16M"));
+    if (adopt(0)) {
+      *static_cast<volatile char*>(data + 5000) = '!';
+    }
+    return true;
+  }));
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << status;
+  EXPECT_NE(said.find("store: buffer 'the weights' at offset 5000"), std::string::npos) << said;
+}
+
+// As for any mapping of a file with MAP_PRIVATE and PROT_READ.
+TEST_F(MappedFile, program_empties_pages_then_they_are_read_from_the_file_again) {
+  open(5 * kMiB, "16M");
+  EXPECT_EQ(first_wrong(), expected.size());
+  char* const page = data - kLead % 4096 + 4 * 4096;
+  ASSERT_EQ(::madvise(page, 64 * 4096, MADV_DONTNEED), 0);
+  EXPECT_EQ(first_wrong(), expected.size());
+}
+
+TEST_F(MappedFile, file_is_truncated_then_a_touch_is_sigbus_and_never_zeros) {
+  if (!maps_files()) {
+    GTEST_SKIP() << "no mapped files here";
+  }
+  for (const std::uint32_t flags : {std::uint32_t{0}, std::uint32_t{kPrivate}}) {
+    write_file(6 * kMiB);
+    said.clear();
+    EXPECT_TRUE(in_child([&] {
+      context = make_context(spec("16M", "; log=error"));
+      if (!adopt(flags, 64 << 10) || data[0] != expected[0]) {
+        return false;
+      }
+      std::filesystem::resize_file(path, 4096);
+      volatile char seen = 0;
+      const auto touch = [&](std::size_t at) {
+        return signal_of(data + at, [&] { seen = data[at]; });
+      };
+      return data[0] == expected[0] && touch(5 * kMiB) == SIGBUS && touch(5 * kMiB) == SIGBUS &&
+             buffer.evict().ok() && touch(0) == SIGBUS &&
+             buffer.acquire(kRead, 0, 1).code() == Code::io_error;
+    })) << said;
+    EXPECT_NE(said.find("the file has changed"), std::string::npos) << said;
+    EXPECT_NE(said.find(path), std::string::npos) << said;
+  }
+}
+
+TEST_F(MappedFile, file_is_replaced_or_deleted_then_the_bytes_are_the_adopted_ones) {
+  open(5 * kMiB, "16M");
+  std::ofstream(path + "2") << "something else";
+  std::filesystem::rename(path + "2", path);
+  EXPECT_EQ(first_wrong(), expected.size());
+  std::filesystem::remove(path);
+  ASSERT_TRUE(buffer.evict().ok());
+  EXPECT_EQ(first_wrong(), expected.size());
+}
+
+TEST_F(MappedFile, private_stores_are_kept_and_the_file_is_not_written) {
+  for (const std::uint64_t extent :
+       {std::uint64_t{0}, std::uint64_t{64} << 10, std::uint64_t{4096}}) {
+    open(32 * kMiB + 5, "8M", kPrivate, extent);
+    if (IsSkipped()) {
+      return;
+    }
+    std::mt19937 random(11);
+    for (int i = 0; i < 200; ++i) {
+      const std::size_t n = 1 + random() % 3000;
+      store(random() % (expected.size() - n), n, static_cast<char>(i));
+    }
+    EXPECT_EQ(first_wrong(), expected.size()) << "extents of " << extent;
+    store(5, 3, 'z');
+    ASSERT_TRUE(buffer.evict().ok());
+    EXPECT_EQ(first_wrong(), expected.size()) << "extents of " << extent;
+    EXPECT_GT(context->stats().demoted, 0u);
+    buffer = Buffer();
+  }
+  expect_file_untouched();
+}
+
+TEST_F(MappedFile, private_extents_without_stores_are_not_written_down) {
+  open(16 * kMiB, "8M", kPrivate, 64 << 10);
+  store(kMiB, 1, 'x');
+  EXPECT_EQ(first_wrong(), expected.size());
+  ASSERT_TRUE(buffer.evict().ok());
+  EXPECT_LE(context->stats().demoted, 64u << 10);
+  EXPECT_EQ(first_wrong(), expected.size());
+}
+
+TEST_F(MappedFile, private_bytes_that_are_given_up_are_the_files_again) {
+  open(4 * kMiB, "16M", kPrivate, 64 << 10);
+  store(0, 200'000, 'x');
+  ASSERT_TRUE(buffer.evict().ok());
+  store(300'000, 5, 'y');
+  ASSERT_TRUE(buffer.advise(Advice::dont_need).ok());
+  expected.assign(file.begin() + kLead, file.end());
+  EXPECT_EQ(first_wrong(), expected.size());
+}
+
+TEST_F(MappedFile, rows_of_a_mapped_file_are_gathered) {
+  open(4 * kMiB + kLead, "16M", 0, 64 << 10);
+  std::vector<std::uint64_t> rows;
+  for (std::uint64_t row = 0; row < expected.size() / 64; row += 97) {
+    rows.push_back(row);
+  }
+  std::vector<char> got(rows.size() * 64);
+  for (int round = 0; round < 2; ++round) {
+    const Status gathered = buffer.gather(64, rows, got.data());
+    ASSERT_TRUE(gathered.ok()) << gathered.message();
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      ASSERT_EQ(std::memcmp(got.data() + i * 64, expected.data() + rows[i] * 64, 64), 0) << rows[i];
+    }
+    EXPECT_EQ(first_wrong(), expected.size());
+  }
+}
+
+TEST_F(MappedFile, child_of_fork_touches_then_it_is_segv_and_the_parent_reads_on) {
+  open(5 * kMiB, "16M");
+  EXPECT_EQ(data[0], expected[0]);
+  EXPECT_TRUE(in_child([&] {
+    volatile char seen = 0;
+    return signal_of(data, [&] { seen = data[0]; }) == SIGSEGV;
+  })) << said;
+  EXPECT_EQ(first_wrong(), expected.size());
+}
+
+TEST_F(MappedFile, context_follows_forks_then_adopting_is_refused) {
+  write_file(5 * kMiB);
+  auto follows = Context::create(spec("16M", "; fork=follow"));
+  if (!follows.ok()) {
+    GTEST_SKIP() << follows.message();
+  }
+  for (const std::uint32_t flags : {kMapped | 0u, kMapped | kPrivate | 0u}) {
+    const auto refused = (*follows)->adopt_file(path.c_str(), 0, 0, {.flags = flags});
+    EXPECT_EQ(refused.code(), Code::unsupported);
+    EXPECT_THAT(refused.message(), ::testing::HasSubstr("fork=follow"));
+  }
+}
+
+TEST_F(MappedFile, no_userfaultfd_then_only_private_files_are_mapped) {
+  write_file(12 * kMiB);
+  context = make_context(spec("8M", "; userfault=off"));
+  ASSERT_NE(context, nullptr);
+  const auto refused = context->adopt_file(path.c_str(), 0, 0, {.flags = kMapped});
+  EXPECT_EQ(refused.code(), Code::unsupported);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("private"));
+  ASSERT_TRUE(adopt(kPrivate));
+  store(kMiB, 100, 'x');
+  EXPECT_EQ(first_wrong(), expected.size());
+  expect_file_untouched();
+}
+
+TEST_F(MappedFile, many_are_freed_while_they_are_read_ahead) {
+  open(8 * kMiB, "4M", 0, 64 << 10);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(adopt(i % 2 == 0 ? 0u : kPrivate | 0u, 64 << 10));
+    for (std::size_t at = 0; at < kMiB; at += 4096) {
+      ASSERT_EQ(data[at], expected[at]);
+    }
+    ASSERT_EQ(data[expected.size() - 1], expected.back());
+    buffer = Buffer();
+  }
+  EXPECT_TRUE(comes_true([&] { return context->stats().buffers == 0; }));
+}
+
+}  // namespace
+}  // namespace tiermem::test
