@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "checks.hpp"
+#include "operations.hpp"
 #include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
 #include "runtime/in_call.hpp"
@@ -84,7 +85,7 @@ extern "C" tm_status tm_caps(tm_context* context, tm_capabilities* out) {
     caps.extent_largest = kLargestExtent;
     caps.extent_default = kDefaultExtent;
     caps.extents_per_buffer = kMostExtents;
-    caps.ops_most = OpTable::kMost;
+    caps.ops_most = Ops::kMost;
     caps.flags = TM_CAN_CHECKSUM | TM_CAN_ADOPT_FILE;
     if (context != nullptr) {
       const CallMark call(*context->context);
@@ -111,18 +112,18 @@ extern "C" tm_status tm_error(tm_context* context, tm_op op, tm_error_info* out)
     return TM_OK;
   }
   try {
-    const OpTable::Outcome outcome = context->ops.poll("error", op);
+    const Ops::Outcome outcome = look_at("error", *context, op);
     switch (outcome.state) {
-      case OpTable::State::none:
+      case Ops::State::none:
         return TM_INVALID_ARGUMENT;
-      case OpTable::State::under_way: {
+      case Ops::State::under_way: {
         tm_error_info info = describe(kNoError);
         info.status = TM_BUSY;
         set_text(info.text, outcome.status.message());
         fill_info(out, info);
         return TM_OK;
       }
-      case OpTable::State::ended:
+      case Ops::State::done:
         break;
     }
     if (outcome.status.ok()) {

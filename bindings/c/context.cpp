@@ -33,7 +33,6 @@ void end(tm_context& context) {
   }
   const ArenaScope inside;
   delete context.context;
-  context.ops.clear();
   context.scratch.clear();
 }
 

@@ -18,7 +18,7 @@ extern "C" tm_status tm_gpu_pause(tm_context* context, const char* tag, uint64_t
   if (tm_status bad = check_stream("gpu_pause", after)) {
     return bad;
   }
-  return operate(*context, out,
+  return operate(out,
                  [&](Op* op) { return context->context->gpu_pause(tag, bytes, op, order(after)); });
 }
 
@@ -27,6 +27,5 @@ extern "C" tm_status tm_gpu_resume(tm_context* context, const char* tag, uint64_
   if (tm_status bad = check_not_null("gpu_resume", context, "context")) {
     return bad;
   }
-  return operate(*context, out,
-                 [&](Op* op) { return context->context->gpu_resume(tag, bytes, op); });
+  return operate(out, [&](Op* op) { return context->context->gpu_resume(tag, bytes, op); });
 }

@@ -29,9 +29,8 @@ extern "C" tm_status tm_gather(tm_context* context, const tm_rows* rows, void* t
   if (tm_status bad = check_rows("gather", context, rows, to)) {
     return bad;
   }
-  return operate(*context, out, [&](Op* op) {
-    return context->context->gather(ours(*rows), to, {timeout_ns}, op);
-  });
+  return operate(
+      out, [&](Op* op) { return context->context->gather(ours(*rows), to, {timeout_ns}, op); });
 }
 
 extern "C" tm_status tm_gather_into(tm_context* context, const tm_rows* rows, tm_buffer to,
@@ -39,7 +38,7 @@ extern "C" tm_status tm_gather_into(tm_context* context, const tm_rows* rows, tm
   if (tm_status bad = check_rows("gather_into", context, rows, rows)) {
     return bad;
   }
-  return operate(*context, out, [&](Op* op) {
+  return operate(out, [&](Op* op) {
     return context->context->gather_into(ours(*rows), to, offset, {timeout_ns}, op);
   });
 }
@@ -49,7 +48,6 @@ extern "C" tm_status tm_scatter(tm_context* context, const tm_rows* rows, const 
   if (tm_status bad = check_rows("scatter", context, rows, from)) {
     return bad;
   }
-  return operate(*context, out, [&](Op* op) {
-    return context->context->scatter(ours(*rows), from, {timeout_ns}, op);
-  });
+  return operate(
+      out, [&](Op* op) { return context->context->scatter(ours(*rows), from, {timeout_ns}, op); });
 }

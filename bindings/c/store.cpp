@@ -104,8 +104,7 @@ extern "C" tm_status tm_store_put(tm_store* store, tm_object* list, size_t n, in
   if (tm_status bad = check_objects("store_put", store, list, n)) {
     return bad;
   }
-  return operate(store->context, out,
-                 [&](Op* op) { return store->store->put(ours(list, n), {timeout_ns}, op); });
+  return operate(out, [&](Op* op) { return store->store->put(ours(list, n), {timeout_ns}, op); });
 }
 
 extern "C" tm_status tm_store_get(tm_store* store, tm_object* list, size_t n, int64_t timeout_ns,
@@ -113,8 +112,7 @@ extern "C" tm_status tm_store_get(tm_store* store, tm_object* list, size_t n, in
   if (tm_status bad = check_objects("store_get", store, list, n)) {
     return bad;
   }
-  return operate(store->context, out,
-                 [&](Op* op) { return store->store->get(ours(list, n), {timeout_ns}, op); });
+  return operate(out, [&](Op* op) { return store->store->get(ours(list, n), {timeout_ns}, op); });
 }
 
 extern "C" tm_status tm_store_exists(tm_store* store, tm_object* list, size_t n) {

@@ -11,17 +11,14 @@
 
 #include "base/arena.hpp"
 #include "last_error.hpp"
-#include "op_table.hpp"
 #include "tiermem/context.hpp"
 #include "view_scratch.hpp"
 
 struct tm_context : tiermem::InArena {
-  explicit tm_context(std::unique_ptr<tiermem::Context> made)
-      : context(made.release()), ops(*context) {}
+  explicit tm_context(std::unique_ptr<tiermem::Context> made) : context(made.release()) {}
 
   /// Remains readable after the end of the context.
   tiermem::Context* const context;
-  tiermem::c_abi::OpTable ops;
   tiermem::c_abi::ScratchBlock scratch;
   std::atomic<std::uint32_t> references{1};
   std::atomic<bool> ended{false};
@@ -32,21 +29,15 @@ namespace tiermem::c_abi {
 /// Runs a call that may begin an operation. `begin(Op*)` begins it. If `out` is null, `begin` gets
 /// null and does the work of the call without an operation.
 template <typename Begin>
-tm_status operate(tm_context& context, tm_op* out, Begin&& begin) {
+tm_status operate(tm_op* out, Begin&& begin) {
   return guarded([&]() -> Status {
     if (out == nullptr) {
       return begin(nullptr);
     }
-    OpTable::Room room;
     Op op;
-    Status status = context.ops.reserve(room);
+    Status status = begin(&op);
     if (status.ok()) {
-      status = begin(&op);
-    }
-    if (status.ok()) {
-      const tm_op handle = op.detach();
-      room.commit(handle);
-      *out = handle;
+      *out = op.detach();
     }
     return status;
   });

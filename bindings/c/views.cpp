@@ -1,5 +1,5 @@
-// C: views and operations. tm_acquire and tm_release are the hot path: they check arguments in
-// registers with two tests, and write thread-local memory only on failure.
+// C: views, and operations that make them. tm_acquire and tm_release are the hot path: they check
+// arguments in registers with two tests, and write thread-local memory only on failure.
 #include <cstring>
 
 #include "checks.hpp"
@@ -78,19 +78,12 @@ extern "C" tm_status tm_acquire_async(tm_context* context, const tm_access* list
     return bad;
   }
   return guarded([&]() -> Status {
-    OpTable::Room room;
-    Status status = context->ops.reserve(room);
-    if (!status.ok()) {
-      return status;
-    }
     Result<Op> op =
         context->context->acquire_async(accesses(list, n), views(out_views, n), order(stream));
     if (!op.ok()) {
       return std::move(op).status();
     }
-    const tm_op handle = op->detach();
-    room.commit(handle);
-    *out = handle;
+    *out = op->detach();
     return {};
   });
 }
@@ -100,46 +93,6 @@ extern "C" tm_status tm_prefetch(tm_context* context, const tm_access* list, siz
   if (tm_status bad = check_list("prefetch", context, list, n)) {
     return bad;
   }
-  return operate(*context, out, [&](Op* op) {
-    return context->context->prefetch(accesses(list, n), next_use, op);
-  });
-}
-
-extern "C" tm_status tm_op_poll(tm_context* context, tm_op op) {
-  if (tm_status bad = check_not_null("op_poll", context, "context")) {
-    return bad;
-  }
-  return guarded([&] { return context->ops.poll("op_poll", op).status; });
-}
-
-extern "C" tm_status tm_op_wait(tm_context* context, const tm_op* ops, size_t n,
-                                int64_t timeout_ns) {
-  if (tm_status bad = check_list("op_wait", context, ops, n)) {
-    return bad;
-  }
-  return guarded([&] { return context->ops.wait({ops, n}, {timeout_ns}); });
-}
-
-extern "C" tm_status tm_op_fd(tm_context* context, tm_op op, int* out) {
-  if (tm_status bad = check_not_null("op_fd", context, "context")) {
-    return bad;
-  }
-  if (tm_status bad = check_not_null("op_fd", out, "out")) {
-    return bad;
-  }
-  return guarded([&]() -> Status {
-    const Result<int> theirs = context->ops.descriptor(op);
-    if (!theirs.ok()) {
-      return theirs.status().clone();
-    }
-    *out = *theirs;
-    return {};
-  });
-}
-
-extern "C" tm_status tm_op_cancel(tm_context* context, tm_op op) {
-  if (tm_status bad = check_not_null("op_cancel", context, "context")) {
-    return bad;
-  }
-  return guarded([&] { return context->ops.cancel(op); });
+  return operate(
+      out, [&](Op* op) { return context->context->prefetch(accesses(list, n), next_use, op); });
 }

@@ -100,7 +100,7 @@ Status Ops::unknown(const char* call, OpHandle op, std::uint64_t tag) {
                     call, op);
 }
 
-Ops::Entry* Ops::find(OpHandle op) {
+Ops::Entry* Ops::find(OpHandle op) const {
   const std::uint32_t index = index_of(op);
   if (index >= entries_.size() || op != handle_of(index, entries_[index]->life) ||
       entries_[index]->request == nullptr) {
@@ -115,7 +115,8 @@ Request* Ops::request_of(OpHandle op) {
   return entry != nullptr ? entry->request.get() : nullptr;
 }
 
-Status Ops::wait(OpHandle op, std::int64_t deadline_ns) {
+// Waits for the end of an operation. After ok it is `claimed`: no other thread waits for it.
+Status Ops::claim(OpHandle op, std::int64_t deadline_ns, Entry*& claimed) {
   Entry* entry = nullptr;
   {
     std::lock_guard lock(mutex_);
@@ -137,19 +138,67 @@ Status Ops::wait(OpHandle op, std::int64_t deadline_ns) {
     }
     futex_wait(entry->done, deadline_ns);
   }
-  std::lock_guard lock(mutex_);
-  Status status = std::move(entry->request->status);
-  entry->request.reset();
-  if (entry->event >= 0) {
-    best_effort(::close(std::exchange(entry->event, -1)), "the descriptor is gone in any case");
+  claimed = entry;
+  return {};
+}
+
+// Requires the mutex. Ends the life of an entry that is done.
+Status Ops::take(OpHandle op, Entry& entry) {
+  Status status = std::move(entry.request->status);
+  entry.request.reset();
+  if (entry.event >= 0) {
+    best_effort(::close(std::exchange(entry.event, -1)), "the descriptor is gone in any case");
   }
-  if (entry->life == kLifeMask) {
+  if (entry.life == kLifeMask) {
     ++worn_;  // find() sees that it has no request.
   } else {
-    ++entry->life;
+    ++entry.life;
     free_.push_back(index_of(op));
   }
   return status;
+}
+
+Status Ops::wait(OpHandle op, std::int64_t deadline_ns) {
+  Entry* entry = nullptr;
+  Status status = claim(op, deadline_ns, entry);
+  if (status.ok()) {
+    std::lock_guard lock(mutex_);
+    status = take(op, *entry);
+  }
+  return status;
+}
+
+Status Ops::await(OpHandle op, std::int64_t deadline_ns) {
+  Entry* entry = nullptr;
+  Status status = claim(op, deadline_ns, entry);
+  if (status.ok()) {
+    std::lock_guard lock(mutex_);
+    entry->claimed = false;
+  }
+  return status;
+}
+
+Ops::Outcome Ops::look(const char* call, OpHandle op) const {
+  std::lock_guard lock(mutex_);
+  const Entry* const entry = find(op);
+  if (entry == nullptr) {
+    return {State::none, unknown(call, op, tag_)};
+  }
+  // Acquire: partner of the release by the thread that ended it.
+  if (entry->done.load(std::memory_order_acquire) == 0) {
+    return {State::under_way,
+            fail(Code::busy, "{}: operation {:#x} is still under way; wait for it", call, op)};
+  }
+  return {State::done, entry->request->status.clone()};
+}
+
+std::optional<Status> Ops::consume(OpHandle op) {
+  std::lock_guard lock(mutex_);
+  Entry* const entry = find(op);
+  if (entry == nullptr || entry->claimed || entry->done.load(std::memory_order_acquire) == 0) {
+    return std::nullopt;
+  }
+  return take(op, *entry);
 }
 
 Result<int> Ops::descriptor(OpHandle op) {

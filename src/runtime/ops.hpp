@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "mover/request.hpp"
@@ -33,6 +34,20 @@ class Ops {
   /// unknown handle, and `busy` if the operation is not done at the deadline. `deadline_ns` is a
   /// time of now_ns(); 0: do not wait.
   Status wait(OpHandle op, std::int64_t deadline_ns);
+  /// Waits as wait() does, and keeps the operation. Returns ok once it is done, whatever its status
+  /// is.
+  Status await(OpHandle op, std::int64_t deadline_ns);
+  enum class State { none, under_way, done };
+  struct Outcome {
+    State state = State::none;
+    /// none: invalid_argument. under_way: busy. done: a copy of the operation's status.
+    Status status;
+  };
+  /// Never waits. `call` begins the message of an error.
+  Outcome look(const char* call, OpHandle op) const;
+  /// Consumes an operation that is done, and returns its status. Returns nothing for an operation
+  /// that is unknown, under way, or waited for by another thread.
+  std::optional<Status> consume(OpHandle op);
   /// Returns a new descriptor that becomes readable once the operation is done; the caller owns it.
   /// Errors: invalid_argument; no_capacity if the process has no descriptor left.
   Result<int> descriptor(OpHandle op);
@@ -70,7 +85,9 @@ class Ops {
   OpHandle handle_of(std::uint32_t index, std::uint64_t life) const noexcept {
     return (tag_ << kLifeBits | life) << kIndexBits | (index + 1);
   }
-  Entry* find(OpHandle op);
+  Entry* find(OpHandle op) const;
+  Status claim(OpHandle op, std::int64_t deadline_ns, Entry*& claimed);
+  Status take(OpHandle op, Entry& entry);
 
   const std::uint64_t tag_;
   std::uint64_t first_life_ = 1;
