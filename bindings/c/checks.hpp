@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <iterator>
 
 #include "last_error.hpp"
@@ -125,6 +126,20 @@ tm_status check_info(const char* call, const Info* out, std::size_t smallest) no
                   smallest, kLargestRecord);
   }
   return TM_OK;
+}
+
+/// Returns element `i` of a caller's array of information structs. All have the size of the first.
+template <typename Info>
+Info* element(Info* first, std::size_t i, std::size_t size) noexcept {
+  return reinterpret_cast<Info*>(reinterpret_cast<unsigned char*>(first) + i * size);
+}
+
+/// Fills element `i` of such an array, and sets its size.
+template <typename Info>
+void fill_element(Info* first, std::size_t i, std::size_t size, const Info& ours) noexcept {
+  Info* const at = element(first, i, size);
+  std::memcpy(at, &size, sizeof(size));
+  fill_info(at, ours);
 }
 
 }  // namespace tiermem::c_abi

@@ -24,10 +24,10 @@
  *   #TM_INVALID_ARGUMENT.
  *
  * The layouts of ::tm_access, ::tm_view and ::tm_rows never change. Structs that begin with `size`
- * grow: set `size` to `sizeof` of the struct that you compile with. In a smaller (older) options
- * struct, missing fields have their defaults. A larger (newer) one is accepted if every byte that
- * this library does not know is 0. Information structs are filled as far as both sides know them;
- * the rest is set to 0.
+ * grow: set `size` to `sizeof` of the struct that you compile with. In an array the `size` of the
+ * first element holds for all. In a smaller (older) options struct, missing fields have their
+ * defaults. A larger (newer) one is accepted if every byte that this library does not know is 0.
+ * Information structs are filled as far as both sides know them; the rest is set to 0.
  */
 #ifndef TIERMEM_H
 #define TIERMEM_H
@@ -809,8 +809,7 @@ TIERMEM_API tm_status tm_gather_into(tm_context* context, const tm_rows* rows, t
 TIERMEM_API tm_status tm_scatter(tm_context* context, const tm_rows* rows, const void* from,
                                  int64_t timeout_ns, tm_op* out);
 
-/* ---- Objects by key ---------------------------------------------------------------------------
- */
+/* ---- Objects by key -------------------------------------------------------------------------- */
 
 /**
  * A store of objects by key, bounded by bytes: the cache of an engine, such as KV blocks. Objects
@@ -944,7 +943,7 @@ TIERMEM_API tm_status tm_store_stats(tm_store* store, tm_store_counters* out);
 
 /**
  * Returns #TM_BUSY while an operation is in progress, else its result. The operation exists until
- * tm_op_wait() consumes it.
+ * tm_op_wait() or tm_queue_drain() consumes it.
  *
  * - Errors: #TM_INVALID_ARGUMENT: there is no such operation, or it was consumed.
  */
@@ -960,7 +959,7 @@ TIERMEM_API tm_status tm_op_poll(tm_context* context, tm_op op);
  * - Errors, nothing is consumed:
  *   - #TM_TIMED_OUT: some operations have not completed; the same list may be waited for again.
  *   - #TM_BUSY: another thread waits for one of them.
- *   - #TM_INVALID_ARGUMENT: one does not exist, or was consumed.
+ *   - #TM_INVALID_ARGUMENT: one does not exist, was consumed, or is in a queue.
  */
 TIERMEM_API tm_status tm_op_wait(tm_context* context, const tm_op* ops, size_t n,
                                  int64_t timeout_ns);
@@ -983,6 +982,97 @@ TIERMEM_API tm_status tm_op_fd(tm_context* context, tm_op op, int* out);
  * - Errors: #TM_INVALID_ARGUMENT: there is no such operation, or it was consumed.
  */
 TIERMEM_API tm_status tm_op_cancel(tm_context* context, tm_op op);
+
+/**
+ * A queue of operations: one descriptor that is readable while any of them has ended, and a call
+ * that returns those that have. For event loops with many operations in progress. Opaque.
+ *
+ * Each operation that was added gives one event, also if it ended before it was added, or was
+ * cancelled. An operation has the room for its event, so no event is lost for want of memory. The
+ * mover never waits for a queue, whether it is drained or not.
+ *
+ * - End of the context: operations in progress end with #TM_SHUT_DOWN. After tm_context_destroy()
+ * has returned #TM_OK, events that were not drained are gone, and the descriptor stays readable.
+ * The queue can only be destroyed.
+ * - Fork: in a child the functions return #TM_SHUT_DOWN, and leave the parent's queue as it is.
+ * With the option `fork=follow` the child has a queue of its own with the same operations; those in
+ *   progress end with #TM_SHUT_DOWN. Its descriptor has the same number and is another one, so an
+ *   epoll set of the child needs it again.
+ */
+typedef struct tm_queue tm_queue;
+
+/** The end of an operation. */
+typedef struct tm_event {
+  size_t size;      /**< sizeof(tm_event). */
+  tm_op op;         /**< The operation. It was consumed: its handle is invalid. */
+  void* user;       /**< As given to tm_queue_add(). */
+  tm_status status; /**< The result of the operation. If it is #TM_OK, all fields below are 0. */
+  int32_t native;   /**< errno, or the driver's code; 0 for none. */
+  tm_place tier;    /**< The tier of the error. */
+  int32_t device;   /**< Number of the device of `tier`, as in the option nvme; -1 for none. */
+  tm_buffer buffer; /**< The buffer of the error. */
+  uint64_t offset;  /**< Offset in the buffer; on the device if `tier` is a block tier. */
+  uint64_t needed;  /**< Bytes asked for. */
+  uint64_t budget;  /**< Budget of the tier in bytes. */
+  uint64_t used;    /**< Bytes that the tier uses. */
+  uint64_t pinned;  /**< Part of `used` that cannot move. */
+  char holder[64];  /**< Label of the buffer with the largest number of pinned bytes. */
+  char setting[64]; /**< The option to change, as it is spelled. */
+  char text[256];   /**< The message: one sentence, terminated. */
+} tm_event;
+
+/**
+ * Creates an empty queue for operations of a context.
+ *
+ * - Ownership: the caller ends it with tm_queue_destroy(), also after the end of the context.
+ * - Errors: #TM_NO_CAPACITY: the process has no descriptor left. #TM_SHUT_DOWN.
+ */
+TIERMEM_API tm_status tm_queue_create(tm_context* context, tm_queue** out);
+
+/**
+ * Ends a queue. No other thread may use it during the call or after it.
+ *
+ * - Errors, the queue is as before: #TM_BUSY: operations of the queue have not been drained; the
+ *   message has their number. Cancel them or wait for the descriptor, and drain.
+ */
+TIERMEM_API tm_status tm_queue_destroy(tm_queue* queue);
+
+/**
+ * Returns the descriptor for poll, epoll or io_uring. It is readable, level triggered, while an
+ * event can be drained. Only tm_queue_drain() may read it.
+ *
+ * - Ownership: the queue closes it.
+ * - Errors: #TM_UNAVAILABLE: this is a child of fork that had no descriptor left.
+ */
+TIERMEM_API tm_status tm_queue_fd(tm_queue* queue, int* out);
+
+/**
+ * Adds an operation, which any function with an `out` for one has begun. tm_queue_drain() consumes
+ * it: tm_op_wait() refuses it. tm_op_poll(), tm_op_fd(), tm_op_cancel() and tm_error() accept it
+ * until then. Memory that the operation uses must stay valid until its event is drained. Never
+ * fails for want of memory.
+ *
+ * - `user`: returned with the event, and not used otherwise.
+ * - Errors, the operation is as before:
+ *   - #TM_INVALID_ARGUMENT: the operation was consumed, is in a queue, or belongs to another
+ * context.
+ *   - #TM_BUSY: another thread waits for it.
+ *   - #TM_SHUT_DOWN.
+ */
+TIERMEM_API tm_status tm_queue_add(tm_queue* queue, tm_op op, void* user);
+
+/**
+ * Fills `events` with the ends of up to `n` operations, in the order in which they ended or were
+ * added, whichever was later. Never waits. Several threads may drain at once: each event goes to
+ * one of them.
+ *
+ * - `events`: room for `n` events (1 or more). Set `size` of the first one; all have that size.
+ * - `out_count`: receives the number of events; 0 if no operation has ended.
+ * - Result: #TM_OK also if operations failed. The last error of the thread stays.
+ * - Errors: #TM_INVALID_ARGUMENT. #TM_SHUT_DOWN.
+ */
+TIERMEM_API tm_status tm_queue_drain(tm_queue* queue, tm_event* events, size_t n,
+                                     size_t* out_count);
 
 /* ---- What went wrong, what there is ---------------------------------------------------------- */
 

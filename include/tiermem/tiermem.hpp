@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tiermem/context.hpp"
+#include "tiermem/queue.hpp"
 #include "tiermem/status.hpp"
 #include "tiermem/store.hpp"
 #include "tiermem/types.hpp"

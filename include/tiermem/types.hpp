@@ -179,7 +179,6 @@ struct BufferInfo {
   char label[32] = {};
 };
 
-/// Counters since the context began. The unit is bytes unless the text says otherwise.
 /// The figures of one tier of a context, in bytes.
 struct TierStats {
   Place place{};
@@ -190,6 +189,7 @@ struct TierStats {
   std::uint64_t bytes_out = 0;  ///< Bytes that went to other tiers.
 };
 
+/// Counters since the context began. The unit is bytes unless the text says otherwise.
 struct Stats {
   std::uint64_t dram_budget = 0, dram_used = 0, dram_pinned = 0;
   std::uint64_t block_budget = 0, block_used = 0;

@@ -291,6 +291,7 @@ Status Context::Impl::follow_fork() {
     return status;
   }
   host_space_->note_fork();
+  ops.follow_fork();  // Before operations end here.
   // Before any thread starts: a new thread may get the stack that holds the request of an ended
   // thread.
   mover_->child_of_parent();

@@ -15,6 +15,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/results.hpp"
 
 namespace tiermem {
@@ -37,6 +38,11 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::int64_t deadline_ns) {
 void signal(int event) {
   const std::uint64_t one = 1;
   best_effort(::write(event, &one, sizeof(one)), "where it is full it is ready already");
+}
+
+Status waited_for(const char* call, OpHandle op) {
+  return fail(Code::busy, "{}: another thread waits for operation {:#x}; wait in one thread", call,
+              op);
 }
 
 }  // namespace
@@ -81,6 +87,9 @@ OpHandle Ops::add(std::unique_ptr<Request> request) {
       if (mine.event >= 0) {
         signal(mine.event);
       }
+      if (mine.queue != nullptr) {
+        mine.queue->push(mine);
+      }
     }
     // The entry may belong to another operation by now; its waiter checks again.
     futex_wake(mine.done);
@@ -124,9 +133,12 @@ Status Ops::claim(OpHandle op, std::int64_t deadline_ns, Entry*& claimed) {
     if (entry == nullptr) {
       return unknown("op_wait", op, tag_);
     }
+    if (entry->queue != nullptr) {
+      return fail(Code::invalid_argument,
+                  "op_wait: operation {:#x} is in a queue; wait for the queue's descriptor", op);
+    }
     if (entry->claimed) {
-      return fail(Code::busy,
-                  "op_wait: another thread waits for operation {:#x}; wait in one thread", op);
+      return waited_for("op_wait", op);
     }
     entry->claimed = true;
   }
@@ -195,7 +207,8 @@ Ops::Outcome Ops::look(const char* call, OpHandle op) const {
 std::optional<Status> Ops::consume(OpHandle op) {
   std::lock_guard lock(mutex_);
   Entry* const entry = find(op);
-  if (entry == nullptr || entry->claimed || entry->done.load(std::memory_order_acquire) == 0) {
+  if (entry == nullptr || entry->queue != nullptr || entry->claimed ||
+      entry->done.load(std::memory_order_acquire) == 0) {
     return std::nullopt;
   }
   return take(op, *entry);
@@ -216,6 +229,73 @@ Result<int> Ops::descriptor(OpHandle op) {
     return fail_native(Code::no_capacity, errno, "op_fd: {}", std::strerror(errno));
   }
   return theirs;
+}
+
+void Ops::enter(std::shared_ptr<OpQueue> queue) {
+  std::lock_guard lock(mutex_);
+  queues_.push_back(std::move(queue));
+}
+
+Status Ops::add_to(OpQueue& queue, OpHandle op, void* user) {
+  std::lock_guard lock(mutex_);
+  Entry* const entry = find(op);
+  if (entry == nullptr) {
+    return unknown("queue_add", op, tag_);
+  }
+  if (entry->queue != nullptr) {
+    return fail(Code::invalid_argument,
+                "queue_add: operation {:#x} is in a queue already; add it once", op);
+  }
+  if (entry->claimed) {
+    return waited_for("queue_add", op);
+  }
+  queue.add(*entry, op, user);
+  if (entry->done.load(std::memory_order_acquire) != 0) {
+    queue.push(*entry);
+  }
+  return {};
+}
+
+bool Ops::take_ended(OpQueue& queue, Ended& ended) {
+  std::lock_guard lock(mutex_);
+  OpQueue::Link* const link = queue.pop();
+  if (link == nullptr) {
+    return false;
+  }
+  ended = {link->op, link->user, take(link->op, static_cast<Entry&>(*link))};
+  return true;
+}
+
+std::size_t Ops::leave(OpQueue& queue) {
+  std::lock_guard lock(mutex_);
+  if (queue.held() == 0) {
+    std::erase_if(queues_, [&](const auto& each) { return each.get() == &queue; });
+  }
+  return queue.held();
+}
+
+void Ops::end_queues() {
+  std::lock_guard lock(mutex_);
+  for (const std::shared_ptr<OpQueue>& queue : queues_) {
+    queue->end();
+  }
+  queues_.clear();
+}
+
+void Ops::follow_fork() {
+  for (const auto& entry : entries_) {
+    if (entry->event >= 0) {
+      // Its copies in this process stay those of the parent's operation.
+      best_effort(::close(std::exchange(entry->event, -1)), "the descriptor is gone in any case");
+    }
+  }
+  for (const std::shared_ptr<OpQueue>& queue : queues_) {
+    if (!queue->follow_fork()) {
+      log_error(
+          "fork: no descriptor is left for a queue of operations, which has none in this child; "
+          "raise `ulimit -n`");
+    }
+  }
 }
 
 bool Ops::cancel(OpHandle op) {

@@ -12,6 +12,7 @@
 
 #include "mover/request.hpp"
 #include "residency/context_tag.hpp"
+#include "runtime/op_queue.hpp"
 #include "tiermem/types.hpp"
 
 namespace tiermem {
@@ -51,6 +52,25 @@ class Ops {
   /// Returns a new descriptor that becomes readable once the operation is done; the caller owns it.
   /// Errors: invalid_argument; no_capacity if the process has no descriptor left.
   Result<int> descriptor(OpHandle op);
+  // Queues. An operation in a queue is consumed by take_ended() only: wait(), await() and consume()
+  // refuse it.
+  /// The table refers to the queue until leave() or end_queues().
+  void enter(std::shared_ptr<OpQueue> queue);
+  /// From now on the end of the operation goes to the queue; also if it has ended. Errors:
+  /// invalid_argument: it is unknown, or in a queue already. busy: another thread waits for it.
+  Status add_to(OpQueue& queue, OpHandle op, void* user);
+  struct Ended {
+    OpHandle op = 0;
+    void* user = nullptr;
+    Status status;
+  };
+  /// Takes the operation that ended first, and consumes it. Returns false if none has ended.
+  bool take_ended(OpQueue& queue, Ended& ended);
+  /// The queue ends. Returns 0, or the number of its operations: then it does not end.
+  std::size_t leave(OpQueue& queue);
+  /// The context ends, with all its operations.
+  void end_queues();
+
   /// Marks it cancelled; false for an unknown handle.
   bool cancel(OpHandle op);
   std::size_t live() const;
@@ -63,9 +83,11 @@ class Ops {
   /// [the forking thread] No thread is inside until after_fork().
   void before_fork() { mutex_.lock(); }
   void after_fork() { mutex_.unlock(); }
+  /// [child of fork, its only thread] Nothing here reaches descriptors of the parent any more.
+  void follow_fork();
 
  private:
-  struct Entry {
+  struct Entry : OpQueue::Link {
     std::unique_ptr<Request> request;
     std::atomic<std::uint32_t> done{0};
     std::uint64_t life = 1;
@@ -94,6 +116,7 @@ class Ops {
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<std::uint32_t> free_;
+  Vector<std::shared_ptr<OpQueue>> queues_;
   std::size_t worn_ = 0;  // Entries with all lives used up; they are never reused.
 };
 

@@ -119,6 +119,7 @@ void Context::Impl::end() {
   (void)await_releases(Request::kForever);  // Memory that a kernel still uses must not be freed.
   errands_.reset();
   store_errands_.reset();
+  ops.end_queues();
   // Users before the things they use: transfers into frames must end before the frames go.
   workers_.reset();
   direct_.reset();

@@ -2,6 +2,7 @@
  * check the status, the message, and that results stay unchanged. They also pass structs that are
  * older or newer than the library. */
 #include <errno.h>
+#include <poll.h>
 #include <stdint.h>
 
 #include "check.h"
@@ -392,6 +393,25 @@ static void newer_options(void) {
     CHECK(((unsigned char*)out)[sizeof(size_t)] == 0x55);        \
   } while (0)
 
+/* Begins an operation in the queue, unless one is there, and takes its event. */
+static tm_status drain_one(tm_queue* queue, tm_event* out) {
+  static int waits;
+  size_t count = 0;
+  int fd = -1;
+  tm_op op = 0;
+  tm_access a = range(0, 0, TM_READ);
+  if (!waits) {
+    OK(tm_prefetch(c, &a, 1, TM_SOON, &op));
+    OK(tm_queue_add(queue, op, NULL));
+    OK(tm_queue_fd(queue, &fd));
+    CHECK(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 10000) == 1);
+  }
+  const tm_status status = tm_queue_drain(queue, out, 1, &count);
+  waits = status != TM_OK;
+  CHECK(waits || count == 1);
+  return status;
+}
+
 static void newer_information(void) {
   CHECK_SIZES(tm_residency, 112, tm_buffer_info(c, b, out));
   CHECK_SIZES(tm_counters, 232, tm_stats(c, out));
@@ -401,6 +421,12 @@ static void newer_information(void) {
   OK(tm_store_open(c, &options, &store));
   CHECK_SIZES(tm_store_counters, 88, tm_store_stats(store, out));
   OK(tm_store_close(store));
+  tm_queue* queue = NULL;
+  tm_event last = {.size = sizeof last};
+  OK(tm_queue_create(c, &queue));
+  CHECK_SIZES(tm_event, 472, drain_one(queue, out));
+  OK(drain_one(queue, &last));
+  OK(tm_queue_destroy(queue));
   CHECK_SIZES(tm_whereabouts, 272, tm_why(c, b, 0, out));
   CHECK_SIZES(tm_capabilities, 72, tm_caps(c, out));
   CHECK_SIZES(tm_error_info, 344, tm_error(NULL, 0, out));

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <string>
@@ -47,6 +48,13 @@ class OpsTest : public testing::Test {
     ASSERT_NE(request, nullptr);
     request->status = std::move(status);
     request->on_done(*request);
+  }
+
+  std::shared_ptr<OpQueue> enter() {
+    auto queue = OpQueue::create();
+    EXPECT_TRUE(queue.ok()) << queue.message();
+    ops_->enter(*queue);
+    return *queue;
   }
 
   ContextTag tag_;
@@ -163,13 +171,179 @@ TEST_F(OpsTest, table_is_destroyed_then_its_descriptors_are_closed) {
   ::close(*theirs);
 }
 
+TEST_F(OpsTest, operation_is_looked_at_and_awaited_then_it_stays_until_it_is_consumed) {
+  const OpHandle op = begin();
+  EXPECT_EQ(ops_->look("test", op).state, Ops::State::under_way);
+  EXPECT_EQ(ops_->look("test", op).status.code(), Code::busy);
+  EXPECT_EQ(ops_->await(op, 0).code(), Code::busy);
+  EXPECT_FALSE(ops_->consume(op));
+  complete(op, fail(Code::io_error, "as the test says"));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(ops_->look("test", op).state, Ops::State::done);
+    EXPECT_STREQ(ops_->look("test", op).status.message(), "as the test says");
+    EXPECT_TRUE(ops_->await(op, kForever).ok());
+  }
+  const auto status = ops_->consume(op);
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->code(), Code::io_error);
+  EXPECT_FALSE(ops_->consume(op));
+  EXPECT_EQ(ops_->look("test", op).state, Ops::State::none);
+  EXPECT_EQ(ops_->look("test", op).status.code(), Code::invalid_argument);
+  EXPECT_EQ(ops_->live(), 0u);
+}
+
+TEST_F(OpsTest, queue_is_readable_while_it_has_ended_operations) {
+  const auto queue = enter();
+  std::vector<OpHandle> ops = {begin(), begin(), begin()};
+  int users[3];
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(ops_->add_to(*queue, ops[static_cast<std::size_t>(i)], &users[i]).ok());
+  }
+  Ops::Ended ended;
+  EXPECT_FALSE(ops_->take_ended(*queue, ended));
+  EXPECT_FALSE(is_readable(queue->fd()));
+  complete(ops[2], fail(Code::io_error, "as the test says"));
+  complete(ops[0]);
+  EXPECT_TRUE(is_readable(queue->fd()));
+  ASSERT_TRUE(ops_->take_ended(*queue, ended));
+  EXPECT_EQ(ended.op, ops[2]);
+  EXPECT_EQ(ended.user, &users[2]);
+  EXPECT_STREQ(ended.status.message(), "as the test says");
+  EXPECT_TRUE(is_readable(queue->fd())) << "one more";
+  ASSERT_TRUE(ops_->take_ended(*queue, ended));
+  EXPECT_EQ(ended.op, ops[0]);
+  EXPECT_FALSE(is_readable(queue->fd()));
+  EXPECT_EQ(ops_->leave(*queue), 1u) << "one is under way";
+  complete(ops[1]);
+  EXPECT_EQ(ops_->leave(*queue), 1u) << "its end was not taken";
+  ASSERT_TRUE(ops_->take_ended(*queue, ended));
+  EXPECT_EQ(ops_->leave(*queue), 0u);
+  EXPECT_EQ(ops_->live(), 0u);
+}
+
+TEST_F(OpsTest, operation_in_a_queue_is_consumed_by_it_alone) {
+  const auto queue = enter();
+  const OpHandle op = begin();
+  complete(op);
+  EXPECT_TRUE(ops_->add_to(*queue, op, nullptr).ok()) << "it has ended before";
+  EXPECT_TRUE(is_readable(queue->fd()));
+  EXPECT_EQ(ops_->add_to(*queue, op, nullptr).code(), Code::invalid_argument);
+  EXPECT_EQ(ops_->wait(op, 0).code(), Code::invalid_argument);
+  EXPECT_EQ(ops_->await(op, kForever).code(), Code::invalid_argument);
+  EXPECT_FALSE(ops_->consume(op));
+  EXPECT_TRUE(ops_->cancel(op));
+  EXPECT_EQ(ops_->look("test", op).state, Ops::State::done);
+  Ops::Ended ended;
+  EXPECT_TRUE(ops_->take_ended(*queue, ended));
+  EXPECT_EQ(ops_->add_to(*queue, op, nullptr).code(), Code::invalid_argument);
+  const OpHandle again = begin();  // The same entry, in no queue.
+  complete(again);
+  EXPECT_FALSE(ops_->take_ended(*queue, ended));
+  EXPECT_TRUE(ops_->wait(again, 0).ok());
+}
+
+TEST_F(OpsTest, context_ends_then_the_descriptor_of_a_queue_stays_readable) {
+  const auto queue = enter();
+  const OpHandle op = begin();
+  EXPECT_TRUE(ops_->add_to(*queue, op, nullptr).ok());
+  EXPECT_EQ(queue.use_count(), 2);
+  ops_->end_queues();
+  EXPECT_EQ(queue.use_count(), 1);
+  EXPECT_TRUE(is_readable(queue->fd()));
+  complete(op);
+  Ops::Ended ended;
+  EXPECT_TRUE(ops_->take_ended(*queue, ended));
+  EXPECT_TRUE(is_readable(queue->fd()));
+}
+
+// The parent's descriptor and the child's have one number.
+TEST_F(OpsTest, child_of_fork_gets_descriptors_of_its_own) {
+  const auto queue = enter();
+  const OpHandle op = begin();
+  const OpHandle other = begin();
+  const OpHandle left = begin();
+  EXPECT_TRUE(ops_->add_to(*queue, op, nullptr).ok());
+  EXPECT_TRUE(ops_->add_to(*queue, left, nullptr).ok());
+  const auto single = ops_->descriptor(other);
+  ASSERT_TRUE(single.ok());
+  const int fd = queue->fd();
+  EXPECT_TRUE(in_child([&] {
+    ops_->follow_fork();
+    complete(op);
+    complete(other);
+    Ops::Ended ended;
+    const bool own =
+        queue->fd() == fd && is_readable(fd) && ops_->take_ended(*queue, ended) && !is_readable(fd);
+    complete(left);
+    return own && is_readable(fd);
+  }));
+  EXPECT_FALSE(is_readable(fd)) << "the child wrote to it";
+  EXPECT_FALSE(is_readable(*single)) << "the child wrote to it";
+  ::close(*single);
+  EXPECT_TRUE(in_child([&] {
+    const rlimit none{3, 3};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    ops_->follow_fork();
+    complete(op);
+    Ops::Ended ended;
+    return queue->fd() == -1 && ops_->take_ended(*queue, ended) && ended.op == op;
+  }));
+  EXPECT_FALSE(is_readable(fd));
+}
+
+TEST_F(OpsTest, threads_end_add_and_take_operations_then_each_comes_once) {
+  constexpr int kEach = 2000;
+  constexpr int kMakers = 3;
+  const auto queue = enter();
+  std::vector<std::atomic<int>> seen(kMakers * kEach);
+  std::atomic<int> taken{0};
+  std::vector<std::thread> threads;
+  for (int maker = 0; maker < kMakers; ++maker) {
+    threads.emplace_back([&, maker] {
+      for (int i = 0; i < kEach; ++i) {
+        const OpHandle op = begin();
+        Request& request = *ops_->request_of(op);
+        std::atomic<int>& user = seen[static_cast<std::size_t>(maker * kEach + i)];
+        if (i % 2 == 0) {
+          request.on_done(request);
+        }
+        EXPECT_TRUE(ops_->add_to(*queue, op, &user).ok());
+        if (i % 2 != 0) {
+          request.on_done(request);
+        }
+      }
+    });
+  }
+  for (int taker = 0; taker < 2; ++taker) {
+    threads.emplace_back([&] {
+      Ops::Ended ended;
+      while (taken.load() < kMakers * kEach) {
+        pollfd waiting{queue->fd(), POLLIN, 0};
+        (void)::poll(&waiting, 1, 10);
+        while (ops_->take_ended(*queue, ended)) {
+          ++*static_cast<std::atomic<int>*>(ended.user);
+          ++taken;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](const auto& n) { return n.load() == 1; }));
+  EXPECT_FALSE(is_readable(queue->fd()));
+  EXPECT_EQ(ops_->live(), 0u);
+}
+
 TEST_F(OpsTest, process_has_no_descriptor_left_then_the_call_is_refused_with_errno) {
   EXPECT_TRUE(in_child([this] {
     const OpHandle op = begin();
     const rlimit none{3, 3};
     ::setrlimit(RLIMIT_NOFILE, &none);
     const auto refused = ops_->descriptor(op);
-    return refused.code() == Code::no_capacity && refused.status().info()->native == EMFILE;
+    const auto queue = OpQueue::create();
+    return refused.code() == Code::no_capacity && refused.status().info()->native == EMFILE &&
+           queue.code() == Code::no_capacity && queue.status().info()->native == EMFILE;
   }));
 }
 
