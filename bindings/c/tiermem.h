@@ -739,6 +739,54 @@ TIERMEM_API tm_status tm_evict(tm_context* context, const tm_access* list, size_
 TIERMEM_API tm_status tm_advise(tm_context* context, const tm_access* list, size_t n,
                                 uint32_t advice, uint64_t value);
 
+/* ---- Hints by address ------------------------------------------------------------------------ */
+
+/**
+ * Returns the buffer and the offset of the byte at an address: in a buffer with #TM_MAPPED, or in
+ * memory that a view pins. For programs that know a pointer, such as that of a tensor, and no
+ * handle. The call is short for a buffer with #TM_MAPPED. For another address its time grows with
+ * the number of buffers.
+ *
+ * - `address`: an address of the host. It is not touched.
+ * - `out_offset`: receives the offset of the byte in the buffer, or is NULL.
+ * - Errors: #TM_INVALID_ARGUMENT: no buffer of this context has a byte there, or it belongs to an
+ *   object of tm_malloc(), which has no handle.
+ */
+TIERMEM_API tm_status tm_find(tm_context* context, const void* address, tm_buffer* out,
+                              uint64_t* out_offset);
+
+/**
+ * Does tm_prefetch() for the bytes at a range of addresses.
+ *
+ * This and the next two functions take ranges of buffers with #TM_MAPPED, and of objects of
+ * tm_malloc() in {#TM_ANY, 0}. As for madvise(), a range may cross buffers that lie next to each
+ * other, and 0 bytes do nothing. Unlike it they round nothing to pages, and a range with a byte
+ * that is in none of these buffers does nothing at all.
+ *
+ * - `address`, `bytes`: the range.
+ * - Errors: those of tm_prefetch(). #TM_INVALID_ARGUMENT names the first address that is in no such
+ *   buffer.
+ */
+TIERMEM_API tm_status tm_prefetch_at(tm_context* context, const void* address, uint64_t bytes,
+                                     uint64_t next_use, tm_op* out);
+
+/**
+ * Does tm_evict() for the bytes at a range of addresses: see tm_prefetch_at().
+ *
+ * - Errors: those of tm_evict(). #TM_INVALID_ARGUMENT as for tm_prefetch_at().
+ */
+TIERMEM_API tm_status tm_evict_at(tm_context* context, const void* address, uint64_t bytes,
+                                  int64_t timeout_ns);
+
+/**
+ * Does tm_advise() for the bytes at a range of addresses: see tm_prefetch_at(). #TM_DONT_NEED gives
+ * up exactly these bytes.
+ *
+ * - Errors: those of tm_advise(). #TM_INVALID_ARGUMENT as for tm_prefetch_at().
+ */
+TIERMEM_API tm_status tm_advise_at(tm_context* context, const void* address, uint64_t bytes,
+                                   uint32_t advice, uint64_t value);
+
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
 /**

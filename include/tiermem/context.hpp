@@ -282,6 +282,27 @@ class TIERMEM_API Context {
   ///
   /// - Errors: stale_handle. unsupported: the buffer is not kMapped.
   Result<std::byte*> address(Handle buffer) const;
+  /// Returns the buffer and the offset of the byte at an address: in a mapped buffer, or in memory
+  /// that a view pins. For programs that know a pointer, such as that of a tensor, and no handle.
+  ///
+  /// - `address`: an address of the host. It is not touched.
+  /// - Time: short for a mapped buffer. For another address it grows with the number of buffers.
+  /// - Errors: invalid_argument: no buffer of this context has a byte there, or it belongs to an
+  ///   object of malloc_at(), which has no handle. The hints by address accept such objects.
+  Result<Position> find(const void* address) const;
+  // Hints by address, for ranges of mapped buffers and of objects of malloc_at({any, 0}), as
+  // madvise() takes them. A range may cross buffers that lie next to each other; 0 bytes do
+  // nothing. A range with a byte in none of them is invalid_argument, which names the first such
+  // address, and nothing happens. Other errors, and threads, are those of the call with handles.
+  /// Does prefetch() for a range of addresses.
+  Status prefetch_at(const void* address, std::uint64_t bytes, std::uint64_t next_use = 0,
+                     Op* op = nullptr);
+  /// Does evict() for a range of addresses.
+  Status evict_at(const void* address, std::uint64_t bytes, Timeout timeout = Timeout::forever());
+  /// Does advise() for a range of addresses. dont_need gives up exactly these bytes, without
+  /// rounding to pages.
+  Status advise_at(const void* address, std::uint64_t bytes, Advice advice,
+                   std::uint64_t value = 0);
   /// Returns the device address of a buffer in a GPU's memory: byte 0 of the whole buffer, fixed
   /// for the rest of its life. Every later view of the buffer on that GPU is at this address plus
   /// its offset. Bytes that no view pins may be elsewhere, and the device must not touch them. The

@@ -179,6 +179,12 @@ struct BufferInfo {
   char label[32] = {};
 };
 
+/// A byte of a buffer.
+struct Position {
+  Handle buffer = 0;
+  std::uint64_t offset = 0;
+};
+
 /// The figures of one tier of a context, in bytes.
 struct TierStats {
   Place place{};

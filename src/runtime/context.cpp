@@ -481,6 +481,45 @@ Result<std::byte*> Context::address(Handle buffer) const try {
   return why_thrown("address", thrown);
 }
 
+Result<Position> Context::find(const void* address) const try {
+  const InCall call(*this);
+  Status usable = call->usable("find");
+  return usable.ok() ? call->find(address) : std::move(usable);
+} catch (const std::exception& thrown) {
+  return why_thrown("find", thrown);
+}
+
+Status Context::prefetch_at(const void* address, std::uint64_t bytes, std::uint64_t next_use,
+                            Op* op) try {
+  const SlowCall call(*this);
+  Vector<Access> list;
+  Status status = call->find_ranges("prefetch_at", address, bytes, list);
+  return status.ok() && (!list.empty() || op != nullptr) ? prefetch(list, next_use, op)
+                                                         : std::move(status);
+} catch (const std::exception& thrown) {
+  return why_thrown("prefetch_at", thrown);
+}
+
+Status Context::evict_at(const void* address, std::uint64_t bytes, Timeout timeout) try {
+  const SlowCall call(*this);
+  Vector<Access> list;
+  Status status = call->find_ranges("evict_at", address, bytes, list);
+  return status.ok() && !list.empty() ? evict(list, timeout) : std::move(status);
+} catch (const std::exception& thrown) {
+  return why_thrown("evict_at", thrown);
+}
+
+Status Context::advise_at(const void* address, std::uint64_t bytes, Advice advice,
+                          std::uint64_t value) try {
+  const SlowCall call(*this);
+  Vector<Access> list;
+  Status status = call->find_ranges("advise_at", address, bytes, list);
+  return status.ok() && (!list.empty() || advice > Advice::next_use) ? advise(list, advice, value)
+                                                                     : std::move(status);
+} catch (const std::exception& thrown) {
+  return why_thrown("advise_at", thrown);
+}
+
 Result<std::byte*> Context::address_on(Handle buffer, Place where) try {
   const SlowCall call(*this);
   Status usable = call->usable("address_on");

@@ -113,6 +113,13 @@ class Context::Impl {
   Status tell_stats(std::uint32_t last, std::string& text);
   /// Sums of where a buffer's bytes are.
   Status tell_info(Handle buffer, BufferInfo& info);
+  /// Returns the buffer and the offset of an address, and the number of its bytes from there on:
+  /// addresses.cpp. `mapped`: only of mapped buffers.
+  bool find_address(const std::byte* address, bool mapped, Position& at, std::uint64_t& bytes);
+  Result<Position> find(const void* address);
+  /// The ranges of mapped buffers that are at a range of addresses.
+  Status find_ranges(const char* call, const void* address, std::uint64_t bytes,
+                     Vector<Access>& list);
   /// Returns where the byte at `offset` is, and why.
   Status find_bytes(Handle buffer, std::uint64_t offset, Whereabouts& where);
   /// [the inspector's thread] Answers a question of another process: answers.cpp.

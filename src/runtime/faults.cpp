@@ -84,6 +84,13 @@ void Faults::remove(std::byte* window) {
   windows_.erase(window);
 }
 
+Handle Faults::find_mapped(const std::byte* address, std::byte*& begin) {
+  const std::lock_guard lock(mutex_);
+  Window window;
+  begin = find(const_cast<std::byte*>(address), window);
+  return begin != nullptr ? window.buffer : 0;
+}
+
 std::byte* Faults::find(std::byte* address, Window& window) const {
   auto at = windows_.upper_bound(address);
   if (at == windows_.begin()) {

@@ -53,6 +53,9 @@ class Faults {
   void add(Handle buffer, std::byte* window, std::uint32_t extents, std::uint8_t shift);
   void remove(std::byte* window);
 
+  /// [any] Returns the mapped buffer with the address in its window, and the window's begin, or 0.
+  Handle find_mapped(const std::byte* address, std::byte*& begin);
+
   std::uint64_t poisoned() const { return poisoned_.load(std::memory_order_relaxed); }
   std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
   /// The thread of the newest touch; 0 if the kernel does not report it. For the serving thread.
