@@ -125,6 +125,7 @@ inline constexpr std::size_t kTierCounters1 = 56;
 inline constexpr std::size_t kStoreOptions1 = 32;
 inline constexpr std::size_t kStoreCounters1 = 88;
 inline constexpr std::size_t kEvent1 = 472;
+inline constexpr std::size_t kLabelCounters1 = 232;
 inline constexpr std::size_t kWhereabouts1 = 272;
 inline constexpr std::size_t kCapabilities1 = 72;
 static_assert(sizeof(tm_context_options) >= kContextOptions1);
@@ -136,6 +137,7 @@ static_assert(sizeof(tm_tier_counters) >= kTierCounters1);
 static_assert(sizeof(tm_store_options) >= kStoreOptions1);
 static_assert(sizeof(tm_store_counters) >= kStoreCounters1);
 static_assert(sizeof(tm_event) >= kEvent1);
+static_assert(sizeof(tm_label_counters) >= kLabelCounters1);
 static_assert(sizeof(tm_whereabouts) >= kWhereabouts1);
 static_assert(sizeof(tm_capabilities) >= kCapabilities1);
 

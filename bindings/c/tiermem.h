@@ -1263,6 +1263,41 @@ typedef struct tm_tier_counters {
  */
 TIERMEM_API tm_status tm_stats_tier(tm_context* context, uint32_t i, tm_tier_counters* out);
 
+/** The buffers with one label, and where their bytes are. Sums of ::tm_residency, except `tiers`.
+ */
+typedef struct tm_label_counters {
+  size_t size;       /**< sizeof(tm_label_counters). */
+  char label[32];    /**< The label, terminated; "" for buffers without one. */
+  uint64_t buffers;  /**< Number of buffers. */
+  uint64_t bytes;    /**< Their length. */
+  uint64_t resident; /**< Bytes that the CPU can address. */
+  uint64_t dirty;    /**< Part of `resident` that no block tier holds yet. */
+  uint64_t in_slots; /**< Bytes with their newest copy in a block tier. */
+  uint64_t zero;     /**< Bytes never written. */
+  uint64_t pinned;   /**< Bytes pinned by views. */
+  uint64_t lost;     /**< Lost bytes: reading them is #TM_LOST. */
+  /**
+   * Bytes in each tier, in the order of tm_stats_tier(). A byte counts once for each copy with its
+   * newest value.
+   */
+  uint64_t tiers[16];
+} tm_label_counters;
+
+/**
+ * Sums up where the bytes of all buffers are, by the label given at allocation: the label with the
+ * largest number of bytes first. Memory of tm_malloc() has the label "malloc".
+ *
+ * Each buffer is counted at one moment. The mover serves other requests between buffers, so bytes
+ * that move during the call may be counted twice or not at all.
+ *
+ * - `list`: room for `n` labels; may be NULL if `n` is 0. Set `size` of the first one; all have
+ * that size.
+ * - `out_count`: receives the number of labels, which may be above `n`: the first `n` are filled.
+ * - Errors: #TM_INVALID_ARGUMENT. #TM_SHUT_DOWN.
+ */
+TIERMEM_API tm_status tm_stats_by_label(tm_context* context, tm_label_counters* list, size_t n,
+                                        size_t* out_count);
+
 /**
  * Writes one JSON object to `text`: the counters of tm_stats() by name, and receipts of transfers.
  * docs/receipts.md describes it.

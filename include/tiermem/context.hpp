@@ -410,6 +410,13 @@ class TIERMEM_API Context {
   Status set_budget(Place tier, std::uint64_t bytes, Timeout timeout = Timeout::seconds(10));
   /// Returns the counters since the context began; all 0 once the context has ended.
   Stats stats() const;
+  /// Returns where the bytes of all buffers are, summed by their labels: the label with the largest
+  /// number of bytes first. Memory of malloc_at() has the label "malloc".
+  ///
+  /// - Each buffer is counted at one moment. The mover serves other requests between buffers, so
+  ///   bytes that move during the call may be counted twice or not at all.
+  /// - Errors: shut_down.
+  Result<std::vector<LabelStats>> stats_by_label() const;
   /// Returns one JSON object: the counters of stats() by name, and receipts of transfers
   /// (docs/receipts.md).
   ///

@@ -270,4 +270,20 @@ struct Stats {
   }
 };
 
+/// The buffers with one label, and where their bytes are. The sums of BufferInfo, except `tiers`.
+struct LabelStats {
+  char label[32] = {};         ///< "" for buffers without one.
+  std::uint64_t buffers = 0;   ///< Number of buffers.
+  std::uint64_t bytes = 0;     ///< Their length in bytes.
+  std::uint64_t resident = 0;  ///< Bytes that the CPU can address.
+  std::uint64_t dirty = 0;     ///< Part of `resident` that no slot holds yet.
+  std::uint64_t in_slots = 0;  ///< Bytes with their newest copy in a block tier.
+  std::uint64_t zero = 0;      ///< Bytes never written.
+  std::uint64_t pinned = 0;    ///< Bytes pinned by views.
+  std::uint64_t lost = 0;      ///< Lost bytes: damaged on a device, or dropped (kDroppable).
+  /// Bytes in each tier, in the order of Stats::tiers. A byte counts once for each copy with its
+  /// newest value.
+  std::array<std::uint64_t, Stats::kMostTiers> tiers{};
+};
+
 }  // namespace tiermem

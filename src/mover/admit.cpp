@@ -14,7 +14,10 @@ void Desk::admit(Request& request) {
   request.state = Request::State::loading;
   switch (request.kind) {
     case RequestKind::info:
-      queries_.fill_info(request);
+      queries_.fill_info(request.index, *request.info);
+      break;
+    case RequestKind::census:
+      queries_.fill_census(*request.census);
       break;
     case RequestKind::stats:
       queries_.fill_stats(*request.stats);

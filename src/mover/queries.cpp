@@ -42,9 +42,8 @@ void Queries::advise(Request& request) {
   }
 }
 
-void Queries::fill_info(const Request& request) const {
-  BufferInfo& info = *request.info;
-  const BufferRecord& record = residency_.buffers.at(request.index);
+void Queries::fill_info(std::uint32_t index, BufferInfo& info) const {
+  const BufferRecord& record = residency_.buffers.at(index);
   const ExtentRef first = record.first.load(std::memory_order_relaxed);
   info.bytes = record.bytes.load(std::memory_order_relaxed);
   info.extent_bytes = std::uint64_t{1} << record.extent_shift.load(std::memory_order_relaxed);
@@ -73,6 +72,51 @@ void Queries::fill_info(const Request& request) const {
         info.lost += bits.phase() == Phase::lost ? info.extent_bytes : 0;
       });
   info.zero += !record.adopted() ? (info.extents - begun) * info.extent_bytes : 0;
+}
+
+// Returns the number of extents that it looked at.
+std::uint64_t Queries::add_tiers(const BufferRecord& record, Census::Row& row) const {
+  const ExtentRef first = record.first.load(std::memory_order_relaxed);
+  const ExtentRef end = first + record.extents.load(std::memory_order_relaxed);
+  std::uint64_t seen = 0;
+  directory_.each_begun(first, end, [&](ExtentRef ref) {
+    ++seen;
+    for (unsigned space = 0; space < directory_.spaces(); ++space) {
+      const bool parts = space == kHost && directory_.at(ref).parts != 0;
+      if (directory_.readable(ref, space) || parts) {
+        const FrameId frame = directory_.frame(space, ref);
+        row.tiers[memories_.of(space, frame).index] += directory_.resident_bytes(ref);
+      }
+    }
+    const SlotCopy copy = directory_.slot_copy(ref);
+    if (!copy.current()) {
+      return;
+    }
+    unsigned position = memories_.count();
+    for (const SlotTiers::Entry& tier : engine_.slots()) {
+      if (tier.number == copy.tier) {
+        row.tiers[position] += row.info.extent_bytes;
+      }
+      ++position;
+    }
+  });
+  return seen;
+}
+
+void Queries::fill_census(Census& census) const {
+  constexpr std::uint64_t kMostSeen = 4096;  // About 200 us of a step.
+  std::uint64_t seen = 0;
+  for (;
+       census.next < census.end && census.rows.size() < census.rows.capacity() && seen < kMostSeen;
+       ++census.next, ++seen) {
+    const BufferRecord& record = residency_.buffers.at(census.next);
+    if ((record.generation.load(std::memory_order_acquire) & 1) == 0) {
+      continue;  // Not live.
+    }
+    Census::Row& row = census.rows.emplace_back();
+    fill_info(census.next, row.info);
+    seen += add_tiers(record, row);
+  }
 }
 
 void Queries::fill_stats(Stats& stats) const {

@@ -33,13 +33,15 @@ class Queries {
 
   void begin_step(std::int64_t now) { now_ = now; }
 
-  void fill_info(const Request& request) const;
+  void fill_info(std::uint32_t index, BufferInfo& info) const;
+  void fill_census(Census& census) const;
   void fill_stats(Stats& stats) const;
   void describe_location(const Request& request) const;
   void advise(Request& request);
   void move_slots(const Request& request, bool resting) const;
 
  private:
+  std::uint64_t add_tiers(const BufferRecord& record, Census::Row& row) const;
   bool at_rest_below(ExtentRef ref) const;
   bool move_slots(ExtentRef from, ExtentRef to) const;
 

@@ -30,9 +30,10 @@ enum class RequestKind : std::uint8_t {
   advise,
   set_budget,
   info,
-  stats,  ///< Counters, and receipts of transfers if `receipts` is set.
-  where,  ///< Where the span's first byte is.
-  drain,  ///< Waits for the end of all transfers.
+  census,  ///< Where the bytes of the next buffers are.
+  stats,   ///< Counters, and receipts of transfers if `receipts` is set.
+  where,   ///< Where the span's first byte is.
+  drain,   ///< Waits for the end of all transfers.
 };
 
 /// One extent of a request in one space.
@@ -55,6 +56,17 @@ struct Need {
   bool has_room() const { return frame.valid() || charged; }
 };
 
+/// The next buffers of a walk over all of them. A request takes some, so that a step stays short.
+struct Census {
+  struct Row {
+    BufferInfo info;
+    std::array<std::uint64_t, Stats::kMostTiers> tiers{};  ///< As in LabelStats.
+  };
+  std::uint32_t next = 0;  ///< The first record to look at; after the request, the next one.
+  std::uint32_t end = 0;   ///< The end of the records.
+  Vector<Row> rows;        ///< Filled up to its capacity.
+};
+
 struct Request : InArena {
   static constexpr std::int64_t kForever = INT64_MAX;
 
@@ -74,6 +86,7 @@ struct Request : InArena {
   std::uint64_t value = 0;  ///< advise: its value. set_budget: bytes.
   Place tier{};             ///< set_budget.
   BufferInfo* info = nullptr;
+  Census* census = nullptr;
   Stats* stats = nullptr;
   GatherList* gather = nullptr;      ///< gather: filled.
   ReceiptsCopy* receipts = nullptr;  ///< stats: the last `value` receipts, and totals.

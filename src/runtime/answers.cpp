@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,6 +80,46 @@ Status Context::Impl::tell_info(Handle buffer, BufferInfo& info) {
   request.index = Buffers::index_of(buffer);
   request.info = &info;
   return ask(request);
+}
+
+Status Context::Impl::tell_labels(std::vector<LabelStats>& labels) {
+  constexpr std::size_t kRows = 64;
+  std::map<std::string, LabelStats, std::less<>> sums;
+  Census census;
+  census.end = residency.buffers.used();
+  census.rows.reserve(kRows);
+  while (census.next < census.end) {
+    census.rows.clear();
+    Request request;
+    request.kind = RequestKind::census;
+    request.census = &census;
+    Status status = ask(request);
+    if (!status.ok()) {
+      return status;
+    }
+    for (const Census::Row& row : census.rows) {
+      LabelStats& sum = sums[row.info.label];
+      ++sum.buffers;
+      sum.bytes += row.info.bytes;
+      sum.resident += row.info.resident;
+      sum.dirty += row.info.dirty;
+      sum.in_slots += row.info.in_slots;
+      sum.zero += row.info.zero;
+      sum.pinned += row.info.pinned;
+      sum.lost += row.info.lost;
+      for (std::size_t i = 0; i < sum.tiers.size(); ++i) {
+        sum.tiers[i] += row.tiers[i];
+      }
+    }
+  }
+  labels.reserve(sums.size());
+  for (auto& [label, sum] : sums) {
+    set_text(sum.label, label);
+    labels.push_back(sum);
+  }
+  std::stable_sort(labels.begin(), labels.end(),
+                   [](const LabelStats& a, const LabelStats& b) { return a.bytes > b.bytes; });
+  return {};
 }
 
 Status Context::Impl::find_bytes(Handle buffer, std::uint64_t offset, Whereabouts& where) {

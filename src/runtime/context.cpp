@@ -714,6 +714,22 @@ Stats Context::stats() const try {
   return {};
 }
 
+Result<std::vector<LabelStats>> Context::stats_by_label() const try {
+  const NoCancel while_it_waits;
+  const CallMark call(*this);
+  std::vector<LabelStats> labels;  // The caller's memory, not tiermem's.
+  Status status = call->usable("stats_by_label");
+  if (status.ok()) {
+    status = call->tell_labels(labels);
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  return labels;
+} catch (const std::exception& thrown) {
+  return why_thrown("stats_by_label", thrown);
+}
+
 Result<std::string> Context::stats_json(std::uint32_t last) const try {
   const NoCancel while_it_waits;
   const CallMark call(*this);

@@ -113,6 +113,8 @@ class Context::Impl {
   Status tell_stats(std::uint32_t last, std::string& text);
   /// Sums of where a buffer's bytes are.
   Status tell_info(Handle buffer, BufferInfo& info);
+  /// Sums of where the bytes of all buffers are, by label.
+  Status tell_labels(std::vector<LabelStats>& labels);
   /// Returns the buffer and the offset of an address, and the number of its bytes from there on:
   /// addresses.cpp. `mapped`: only of mapped buffers.
   bool find_address(const std::byte* address, bool mapped, Position& at, std::uint64_t& bytes);

@@ -422,11 +422,13 @@ static void newer_information(void) {
   CHECK_SIZES(tm_store_counters, 88, tm_store_stats(store, out));
   OK(tm_store_close(store));
   tm_queue* queue = NULL;
+  size_t labels = 0;
   tm_event last = {.size = sizeof last};
   OK(tm_queue_create(c, &queue));
   CHECK_SIZES(tm_event, 472, drain_one(queue, out));
   OK(drain_one(queue, &last));
   OK(tm_queue_destroy(queue));
+  CHECK_SIZES(tm_label_counters, 232, tm_stats_by_label(c, out, 1, &labels));
   CHECK_SIZES(tm_whereabouts, 272, tm_why(c, b, 0, out));
   CHECK_SIZES(tm_capabilities, 72, tm_caps(c, out));
   CHECK_SIZES(tm_error_info, 344, tm_error(NULL, 0, out));
