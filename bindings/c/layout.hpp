@@ -126,6 +126,7 @@ inline constexpr std::size_t kStoreOptions1 = 32;
 inline constexpr std::size_t kStoreCounters1 = 88;
 inline constexpr std::size_t kEvent1 = 472;
 inline constexpr std::size_t kLabelCounters1 = 232;
+inline constexpr std::size_t kAllocator1 = 64;
 inline constexpr std::size_t kWhereabouts1 = 272;
 inline constexpr std::size_t kCapabilities1 = 72;
 static_assert(sizeof(tm_context_options) >= kContextOptions1);
@@ -138,6 +139,7 @@ static_assert(sizeof(tm_store_options) >= kStoreOptions1);
 static_assert(sizeof(tm_store_counters) >= kStoreCounters1);
 static_assert(sizeof(tm_event) >= kEvent1);
 static_assert(sizeof(tm_label_counters) >= kLabelCounters1);
+static_assert(sizeof(tm_allocator) >= kAllocator1);
 static_assert(sizeof(tm_whereabouts) >= kWhereabouts1);
 static_assert(sizeof(tm_capabilities) >= kCapabilities1);
 

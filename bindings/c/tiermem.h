@@ -588,6 +588,39 @@ TIERMEM_API tm_status tm_free_ptr_after(tm_context* context, void* pointer, tm_s
  */
 TIERMEM_API tm_status tm_usable_size(tm_context* context, const void* pointer, uint64_t* out);
 
+/**
+ * A table of functions in the form that many libraries take for an allocator: objects of one
+ * context in one place. tm_allocator_init() fills it. The table may be copied, and any thread may
+ * call its functions; they are tm_malloc() and its relatives, with these differences:
+ *
+ * - A failure returns NULL and sets errno to ENOMEM, or to EINVAL for a wrong argument. tm_error()
+ *   returns the reason.
+ * - `free` of a pointer that is not an object does nothing; tm_error() returns the reason.
+ * - After the end of the context, all functions fail, and `free` does nothing.
+ */
+typedef struct tm_allocator {
+  size_t size; /**< sizeof(tm_allocator). */
+  void* state; /**< The first argument of each function. Valid for ever. */
+  void* (*malloc)(void* state, size_t bytes); /**< For 0 bytes, a pointer that can be freed. */
+  /** The address is a multiple of `alignment`, a power of two up to 64 MiB. */
+  void* (*aligned)(void* state, size_t alignment, size_t bytes);
+  void* (*calloc)(void* state, size_t count, size_t bytes); /**< Zeros. NULL on a GPU. */
+  /** NULL leaves `pointer` as it was. For 0 bytes, an object that can be freed. NULL on a GPU. */
+  void* (*realloc)(void* state, void* pointer, size_t bytes);
+  void (*free)(void* state, void* pointer); /**< Accepts NULL. */
+  /** Returns the number of usable bytes; 0 for NULL, and for a pointer that is not an object. */
+  size_t (*usable)(void* state, const void* pointer);
+} tm_allocator;
+
+/**
+ * Fills `out` with functions for objects in `place`. Adds no reference to the context.
+ *
+ * - `place`: as for tm_malloc(), which reports whether the context has it.
+ * - Errors: #TM_INVALID_ARGUMENT. #TM_UNAVAILABLE: this version has no such tier. #TM_NO_CAPACITY.
+ *   #TM_SHUT_DOWN.
+ */
+TIERMEM_API tm_status tm_allocator_init(tm_context* context, tm_place place, tm_allocator* out);
+
 /* ---- Sets of device memory ----------------------------------------------------------------------
  */
 

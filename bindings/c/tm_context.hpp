@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "allocator_states.hpp"
 #include "base/arena.hpp"
 #include "last_error.hpp"
 #include "tiermem/context.hpp"
@@ -20,6 +21,7 @@ struct tm_context : tiermem::InArena {
   /// Remains readable after the end of the context.
   tiermem::Context* const context;
   tiermem::c_abi::ScratchBlock scratch;
+  tiermem::c_abi::AllocatorStates allocators;
   std::atomic<std::uint32_t> references{1};
   std::atomic<bool> ended{false};
 };

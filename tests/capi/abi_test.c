@@ -429,6 +429,7 @@ static void newer_information(void) {
   OK(drain_one(queue, &last));
   OK(tm_queue_destroy(queue));
   CHECK_SIZES(tm_label_counters, 232, tm_stats_by_label(c, out, 1, &labels));
+  CHECK_SIZES(tm_allocator, 64, tm_allocator_init(c, (tm_place){TM_ANY, 0}, out));
   CHECK_SIZES(tm_whereabouts, 272, tm_why(c, b, 0, out));
   CHECK_SIZES(tm_capabilities, 72, tm_caps(c, out));
   CHECK_SIZES(tm_error_info, 344, tm_error(NULL, 0, out));
