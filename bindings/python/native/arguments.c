@@ -7,11 +7,28 @@
 PyObject* raise_status(module_state* state, tm_status status, tm_context* context, tm_op op) {
   tm_error_info info = {.size = sizeof info};
   /* With an operation, the call itself returns the operation's result. */
-  tm_status told = tm_error(context, op, &info);
-  if (op == 0 && (told != TM_OK || info.status != status)) {
+  const tm_status known = tm_error(context, op, &info);
+  if (op == 0 && (known != TM_OK || info.status != status)) {
     memset(&info, 0, sizeof info);
     info.status = status;
     info.device = -1;
+  }
+  if (state->told != NULL && state->told->status == status) { /* The error is that of an event. */
+    const tm_event* told = state->told;
+    info = (tm_error_info){.size = sizeof info,
+                           .status = status,
+                           .native = told->native,
+                           .tier = told->tier,
+                           .buffer = told->buffer,
+                           .offset = told->offset,
+                           .needed = told->needed,
+                           .budget = told->budget,
+                           .used = told->used,
+                           .pinned = told->pinned,
+                           .holder = told->holder,
+                           .setting = told->setting,
+                           .device = told->device};
+    memcpy(info.text, told->text, sizeof info.text);
   }
   if (state->make_error == NULL) {
     PyErr_Format(PyExc_RuntimeError, "%s: %s", tm_status_name(status), info.text);

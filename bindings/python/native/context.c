@@ -299,6 +299,126 @@ static PyObject* context_advise(PyObject* object, PyObject* args, PyObject* kwar
   Py_RETURN_NONE;
 }
 
+/* An address from a number, such as that of data_ptr(). Returns false with an exception. */
+static bool to_address(PyObject* number, const void** out) {
+  *out = PyLong_AsVoidPtr(number);
+  return *out != NULL || !PyErr_Occurred();
+}
+
+static PyObject* context_prefetch_at(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"address", "nbytes", "next_use", NULL};
+  ContextObject* self = (ContextObject*)object;
+  module_state* state = state_of(object);
+  PyObject *address, *count;
+  unsigned long long next_use = TM_SOON;
+  const void* at = NULL;
+  uint64_t bytes = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$K", names, &address, &count, &next_use) ||
+      !is_open(self) || !to_address(address, &at) || !to_bytes_count(count, "nbytes", &bytes)) {
+    return NULL;
+  }
+  tm_op op = 0;
+  const tm_status status = tm_prefetch_at(self->context, at, bytes, next_use, &op);
+  return status == TM_OK ? (PyObject*)new_op(state, self, op, NULL)
+                         : raise_status(state, status, self->context, 0);
+}
+
+static PyObject* context_evict_at(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"address", "nbytes", "timeout", NULL};
+  ContextObject* self = (ContextObject*)object;
+  PyObject *address, *count, *timeout = NULL;
+  const void* at = NULL;
+  uint64_t bytes = 0;
+  int64_t limit = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O", names, &address, &count, &timeout) ||
+      !is_open(self) || !to_address(address, &at) || !to_bytes_count(count, "nbytes", &bytes) ||
+      !to_timeout(timeout, &limit)) {
+    return NULL;
+  }
+  tm_status status;
+  Py_BEGIN_ALLOW_THREADS status = tm_evict_at(self->context, at, bytes, limit);
+  Py_END_ALLOW_THREADS if (status != TM_OK) {
+    return raise_status(state_of(object), status, self->context, 0);
+  }
+  Py_RETURN_NONE;
+}
+
+static PyObject* context_advise_at(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"address", "nbytes", "advice", "value", NULL};
+  ContextObject* self = (ContextObject*)object;
+  PyObject *address, *count, *advice;
+  unsigned long long value = 0;
+  const void* at = NULL;
+  uint64_t bytes = 0;
+  uint32_t hint = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|K", names, &address, &count, &advice,
+                                   &value) ||
+      !is_open(self) || !to_address(address, &at) || !to_bytes_count(count, "nbytes", &bytes) ||
+      !to_advice(advice, &hint)) {
+    return NULL;
+  }
+  tm_status status;
+  Py_BEGIN_ALLOW_THREADS status = tm_advise_at(self->context, at, bytes, hint, value);
+  Py_END_ALLOW_THREADS if (status != TM_OK) {
+    return raise_status(state_of(object), status, self->context, 0);
+  }
+  Py_RETURN_NONE;
+}
+
+static PyObject* label_dictionary(const tm_label_counters* of, uint32_t tiers) {
+  PyObject* in_tiers = PyList_New(0);
+  for (uint32_t i = 0; in_tiers != NULL && i < tiers; ++i) {
+    PyObject* bytes = PyLong_FromUnsignedLongLong(of->tiers[i]);
+    if (bytes == NULL || PyList_Append(in_tiers, bytes) != 0) {
+      Py_CLEAR(in_tiers);
+    }
+    Py_XDECREF(bytes);
+  }
+  return in_tiers == NULL
+             ? NULL
+             : Py_BuildValue(
+                   "{sssKsKsKsKsKsKsKsKsN}", "label", of->label, "buffers",
+                   (unsigned long long)of->buffers, "bytes", (unsigned long long)of->bytes,
+                   "resident", (unsigned long long)of->resident, "dirty",
+                   (unsigned long long)of->dirty, "in_slots", (unsigned long long)of->in_slots,
+                   "zero", (unsigned long long)of->zero, "pinned", (unsigned long long)of->pinned,
+                   "lost", (unsigned long long)of->lost, "tiers", in_tiers);
+}
+
+static PyObject* context_stats_by_label(PyObject* object, PyObject* unused) {
+  (void)unused;
+  ContextObject* self = (ContextObject*)object;
+  tm_capabilities caps = {.size = sizeof caps};
+  tm_label_counters* list = NULL;
+  size_t room = 0, count = 16;
+  tm_status status = is_open(self) ? tm_caps(self->context, &caps) : TM_INTERNAL;
+  if (PyErr_Occurred()) {
+    return NULL;
+  }
+  while (status == TM_OK && count > room) { /* There may be more labels than in the last call. */
+    room = count;
+    PyMem_Free(list);
+    list = PyMem_Malloc(room * sizeof *list);
+    if (list == NULL) {
+      return PyErr_NoMemory();
+    }
+    list[0].size = sizeof list[0];
+    Py_BEGIN_ALLOW_THREADS status = tm_stats_by_label(self->context, list, room, &count);
+    Py_END_ALLOW_THREADS
+  }
+  PyObject* result =
+      status == TM_OK ? PyList_New(0) : raise_status(state_of(object), status, self->context, 0);
+  for (size_t i = 0; result != NULL && i < count; ++i) {
+    PyObject* row = label_dictionary(&list[i], caps.tiers);
+    if (row == NULL || PyList_Append(result, row) != 0) {
+      Py_CLEAR(result);
+    }
+    Py_XDECREF(row);
+  }
+  PyMem_Free(list);
+  return result;
+}
+
 static PyObject* context_set_budget(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"tier", "nbytes", "timeout", NULL};
   ContextObject* self = (ContextObject*)object;
@@ -472,6 +592,21 @@ static PyMethodDef context_methods[] = {
     {"advise", FUNCTION(context_advise), KEYWORDS,
      "advise(ranges, advice, value=0)\n--\n\n"
      "Give a hint for ranges; see Buffer.advise()."},
+    {"prefetch_at", FUNCTION(context_prefetch_at), KEYWORDS,
+     "prefetch_at(address, nbytes, *, next_use=0)\n--\n\n"
+     "Do prefetch() for a range of addresses, such as tensor.data_ptr() and tensor.nbytes.\n\n"
+     "The range must be in mapped buffers; it may cross from one to the next."},
+    {"evict_at", FUNCTION(context_evict_at), KEYWORDS,
+     "evict_at(address, nbytes, *, timeout=None)\n--\n\n"
+     "Do evict() for a range of addresses; see prefetch_at()."},
+    {"advise_at", FUNCTION(context_advise_at), KEYWORDS,
+     "advise_at(address, nbytes, advice, value=0)\n--\n\n"
+     "Give a hint for a range of addresses; see prefetch_at()."},
+    {"stats_by_label", context_stats_by_label, METH_NOARGS,
+     "stats_by_label()\n--\n\n"
+     "Return where the bytes of all buffers are, a dictionary for each label, the largest "
+     "first.\n\n"
+     "Its item tiers has the bytes in each tier, in the order of Context.tiers."},
     {"set_budget", FUNCTION(context_set_budget), KEYWORDS,
      "set_budget(tier, nbytes, timeout=None)\n--\n\n"
      "Change the budget of a tier: 'dram', 'block' or 'gpu:0'.\n\n"

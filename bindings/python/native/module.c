@@ -45,8 +45,9 @@ static int module_exec(PyObject* module) {
   state->view = add_type(module, &view_spec, "View");
   state->op = add_type(module, &op_spec, "Op");
   state->store = add_type(module, &store_spec, "Store");
+  state->queue = add_type(module, &queue_spec, "Queue");
   return state->context != NULL && state->buffer != NULL && state->view != NULL &&
-                 state->op != NULL && state->store != NULL
+                 state->op != NULL && state->store != NULL && state->queue != NULL
              ? 0
              : -1;
 }
@@ -58,6 +59,7 @@ static int module_traverse(PyObject* module, visitproc visit, void* arg) {
   Py_VISIT(state->view);
   Py_VISIT(state->op);
   Py_VISIT(state->store);
+  Py_VISIT(state->queue);
   Py_VISIT(state->make_error);
   Py_VISIT(state->wait_for);
   return 0;
@@ -70,6 +72,7 @@ static int module_clear(PyObject* module) {
   Py_CLEAR(state->view);
   Py_CLEAR(state->op);
   Py_CLEAR(state->store);
+  Py_CLEAR(state->queue);
   Py_CLEAR(state->make_error);
   Py_CLEAR(state->wait_for);
   return 0;

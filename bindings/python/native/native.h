@@ -55,9 +55,10 @@ void view_core_release(view_core* core);
  */
 
 typedef struct {
-  PyTypeObject *context, *buffer, *view, *op, *store;
+  PyTypeObject *context, *buffer, *view, *op, *store, *queue;
   PyObject* make_error; /* tiermem._errors.make, or NULL until it is imported. */
   PyObject* wait_for;   /* tiermem._ops.wait_for. */
+  const tm_event* told; /* While an operation is settled: its event, for raise_status(). */
 } module_state;
 
 typedef struct {
@@ -96,10 +97,12 @@ typedef struct OpObject {
   tm_view* views;
   Py_ssize_t count;
   bool single;     /* The result is one view and no list. */
+  bool queued;     /* In a Queue, which ends it. */
+  PyObject* error; /* After the end in a queue: what wait() raises, or NULL. */
   op_extra* extra; /* Owned; or NULL. */
 } OpObject;
 
-extern PyType_Spec context_spec, buffer_spec, view_spec, op_spec, store_spec;
+extern PyType_Spec context_spec, buffer_spec, view_spec, op_spec, store_spec, queue_spec;
 
 /* The state of the module, from an object of one of its types, none of which can be subclassed. */
 static inline module_state* state_of(PyObject* object) {
@@ -148,6 +151,9 @@ PyObject* new_views(module_state* state, PyObject* kept, const tm_access* ranges
                     const tm_view* views, Py_ssize_t n);
 /* Takes over the operation; `kept` may be NULL. */
 OpObject* new_op(module_state* state, ContextObject* context, tm_op op, PyObject* kept);
+
+/* Ends an operation of a queue: wait() has the result from now on. Never fails. */
+void op_settle(OpObject* op, const tm_event* event);
 
 /* ---- DLPack
  * --------------------------------------------------------------------------------------- */

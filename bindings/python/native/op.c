@@ -20,6 +20,8 @@ OpObject* new_op(module_state* state, ContextObject* context, tm_op op, PyObject
   self->views = NULL;
   self->count = 0;
   self->single = false;
+  self->queued = false;
+  self->error = NULL;
   self->extra = NULL;
   return self;
 }
@@ -43,6 +45,7 @@ static void op_dealloc(PyObject* object) {
   PyMem_Free(self->ranges);
   PyMem_Free(self->views);
   Py_XDECREF(self->result);
+  Py_XDECREF(self->error);
   Py_XDECREF(self->kept);
   Py_DECREF((PyObject*)self->context);
   PyObject_Free(object);
@@ -64,6 +67,40 @@ static PyObject* make_result(OpObject* self) {
   return view;
 }
 
+/* The result of an operation that has been consumed. NULL with an exception. */
+static PyObject* finish(OpObject* self, tm_status status) {
+  self->op = 0;
+  if (self->extra != NULL) {
+    self->result = self->extra->finish(self, status);
+    self->extra->release(self->extra);
+    self->extra = NULL;
+    return Py_XNewRef(self->result);
+  }
+  if (status != TM_OK) {
+    return raise_status(state_of((PyObject*)self), status, self->context->context, 0);
+  }
+  self->result = make_result(self);
+  Py_CLEAR(self->kept);
+  return Py_XNewRef(self->result);
+}
+
+void op_settle(OpObject* self, const tm_event* event) {
+  module_state* state = state_of((PyObject*)self);
+  self->queued = false;
+  state->told = event;
+  PyObject* result = finish(self, event->status);
+  state->told = NULL;
+  if (result == NULL) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+    self->error = value;
+  }
+  Py_XDECREF(result);
+}
+
 static PyObject* op_wait(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"timeout", NULL};
   OpObject* self = (OpObject*)object;
@@ -73,8 +110,14 @@ static PyObject* op_wait(PyObject* object, PyObject* args, PyObject* kwargs) {
       !to_timeout(timeout, &limit)) {
     return NULL;
   }
+  if (self->queued) {
+    PyErr_SetString(PyExc_ValueError, "the operation is in a queue; call drain() of the queue");
+    return NULL;
+  }
   if (self->op == 0) {
-    if (self->result == NULL) {
+    if (self->error != NULL) {
+      PyErr_SetObject((PyObject*)Py_TYPE(self->error), self->error);
+    } else if (self->result == NULL) {
       PyErr_SetString(PyExc_ValueError,
                       "the operation has failed or was cancelled, and was waited for");
     }
@@ -94,19 +137,7 @@ static PyObject* op_wait(PyObject* object, PyObject* args, PyObject* kwargs) {
   if (status == TM_BUSY && tm_op_poll(context, op) != TM_INVALID_ARGUMENT) {
     return raise_status(state_of(object), status, context, 0);
   }
-  self->op = 0;
-  if (self->extra != NULL) {
-    self->result = self->extra->finish(self, status);
-    self->extra->release(self->extra);
-    self->extra = NULL;
-    return Py_XNewRef(self->result);
-  }
-  if (status != TM_OK) {
-    return raise_status(state_of(object), status, context, 0);
-  }
-  self->result = make_result(self);
-  Py_CLEAR(self->kept);
-  return Py_XNewRef(self->result);
+  return finish(self, status);
 }
 
 static PyObject* op_done(PyObject* object, PyObject* unused) {

@@ -35,13 +35,13 @@ from ._errors import (
     Unsupported,
     make as _make_error,
 )
-from ._native import Buffer, Context, Op, Store, View
+from ._native import Buffer, Context, Op, Queue, Store, View
 from ._ops import wait_for as _wait_for
 from ._tensors import Tensor, to_dlpack as _to_dlpack
 
 __all__ = [
     "Buffer", "Busy", "Cancelled", "Context", "DeviceError", "Discarded", "Error", "Internal",
-    "InvalidArgument", "Lost", "NoCapacity", "NotFound", "Op", "ShutDown", "StaleHandle", "Store", "Tensor", "TimedOut",
+    "InvalidArgument", "Lost", "NoCapacity", "NotFound", "Op", "Queue", "ShutDown", "StaleHandle", "Store", "Tensor", "TimedOut",
     "Unavailable", "Unsupported", "View", "default", "run_path", "topology",
 ]  # fmt: skip
 

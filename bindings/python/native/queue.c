@@ -1,0 +1,250 @@
+/* tiermem.Queue: one descriptor for the ends of many operations. */
+#include <errno.h>
+#include <poll.h>
+
+#include "native.h"
+
+/* An operation in a queue, and what the program wants with its end: the user pointer of the event.
+ * In the list of its queue until the event was drained. */
+typedef struct entry {
+  OpObject* op;
+  PyObject* user;
+  struct entry *previous, *next;
+} entry;
+
+typedef struct {
+  PyObject_HEAD ContextObject* context;
+  tm_queue* queue; /* NULL once it was closed. */
+  entry* first;
+  Py_ssize_t count;
+} QueueObject;
+
+static PyObject* queue_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"context", NULL};
+  module_state* state = (module_state*)PyType_GetModuleState(type);
+  PyObject* context = NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!", names, state->context, &context)) {
+    return NULL;
+  }
+  if (!is_open((ContextObject*)context)) {
+    return NULL;
+  }
+  tm_queue* made = NULL;
+  const tm_status status = tm_queue_create(((ContextObject*)context)->context, &made);
+  if (status != TM_OK) {
+    return raise_status(state, status, NULL, 0);
+  }
+  QueueObject* self = PyObject_New(QueueObject, type);
+  if (self == NULL) {
+    (void)tm_queue_destroy(made);
+    return NULL;
+  }
+  self->context = (ContextObject*)Py_NewRef(context);
+  self->queue = made;
+  self->first = NULL;
+  self->count = 0;
+  return (PyObject*)self;
+}
+
+static bool is_usable(QueueObject* self) {
+  if (self->queue == NULL) {
+    PyErr_SetString(PyExc_ValueError, "the queue is closed; open another one");
+  }
+  return self->queue != NULL;
+}
+
+static void unlink_entry(QueueObject* self, entry* at) {
+  *(at->previous != NULL ? &at->previous->next : &self->first) = at->next;
+  if (at->next != NULL) {
+    at->next->previous = at->previous;
+  }
+  --self->count;
+}
+
+/* Ends the entry of an event, and returns (op, user). NULL with an exception. */
+static PyObject* settle(QueueObject* self, const tm_event* event) {
+  entry* at = event->user;
+  unlink_entry(self, at);
+  op_settle(at->op, event);
+  PyObject* pair = PyTuple_Pack(2, (PyObject*)at->op, at->user);
+  Py_DECREF((PyObject*)at->op);
+  Py_DECREF(at->user);
+  PyMem_Free(at);
+  return pair;
+}
+
+static void wait_a_little(int fd) {
+  struct pollfd waiting = {.fd = fd, .events = POLLIN};
+  while (poll(&waiting, 1, 100) < 0 && errno == EINTR) {
+  }
+}
+
+/* The operations end first, because they write to memory that this object keeps alive. */
+static void queue_end(QueueObject* self) {
+  tm_queue* queue = self->queue;
+  if (queue == NULL) {
+    return;
+  }
+  self->queue = NULL;
+  for (entry* at = self->first; at != NULL; at = at->next) {
+    (void)tm_op_cancel(self->context->context, at->op->op);
+  }
+  int fd = -1;
+  (void)tm_queue_fd(queue, &fd);
+  while (self->first != NULL) {
+    tm_event event = {.size = sizeof event};
+    size_t n = 0;
+    const tm_status status = tm_queue_drain(queue, &event, 1, &n);
+    if (status == TM_OK && n == 0) {
+      Py_BEGIN_ALLOW_THREADS wait_a_little(fd);
+      Py_END_ALLOW_THREADS continue;
+    }
+    if (status != TM_OK) { /* The context has ended, or is the parent's: no event comes any more. */
+      event.user = self->first;
+      event.status = status;
+    }
+    PyObject* pair = settle(self, &event);
+    Py_XDECREF(pair);
+    PyErr_Clear();
+  }
+  (void)tm_queue_destroy(queue);
+}
+
+static void queue_dealloc(PyObject* object) {
+  QueueObject* self = (QueueObject*)object;
+  PyTypeObject* type = Py_TYPE(object);
+  PyObject *kind, *value, *trace; /* An exception may be under way. */
+  PyErr_Fetch(&kind, &value, &trace);
+  queue_end(self);
+  PyErr_Restore(kind, value, trace);
+  Py_DECREF((PyObject*)self->context);
+  PyObject_Free(object);
+  Py_DECREF(type);
+}
+
+static PyObject* queue_add(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"op", "user", NULL};
+  QueueObject* self = (QueueObject*)object;
+  module_state* state = state_of(object);
+  PyObject *op, *user = Py_None;
+  if (!is_usable(self) ||
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|O", names, state->op, &op, &user)) {
+    return NULL;
+  }
+  OpObject* added = (OpObject*)op;
+  if (added->op == 0 || added->queued) {
+    PyErr_SetString(PyExc_ValueError, added->queued
+                                          ? "the operation is in a queue; add it once"
+                                          : "the operation has ended, and was waited for");
+    return NULL;
+  }
+  entry* made = PyMem_Malloc(sizeof *made);
+  if (made == NULL) {
+    return PyErr_NoMemory();
+  }
+  *made = (entry){(OpObject*)Py_NewRef(op), Py_NewRef(user), NULL, self->first};
+  const tm_status status = tm_queue_add(self->queue, added->op, made);
+  if (status != TM_OK) {
+    Py_DECREF(op);
+    Py_DECREF(user);
+    PyMem_Free(made);
+    return raise_status(state, status, NULL, 0);
+  }
+  if (self->first != NULL) {
+    self->first->previous = made;
+  }
+  self->first = made;
+  ++self->count;
+  added->queued = true;
+  Py_RETURN_NONE;
+}
+
+static PyObject* queue_drain(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"limit", NULL};
+  QueueObject* self = (QueueObject*)object;
+  Py_ssize_t limit = (Py_ssize_t)(SIZE_MAX / 2);
+  if (!is_usable(self) || !PyArg_ParseTupleAndKeywords(args, kwargs, "|n", names, &limit)) {
+    return NULL;
+  }
+  if (limit < 1) {
+    return PyErr_Format(PyExc_ValueError, "limit is %zd; accepted are 1 and more", limit);
+  }
+  PyObject* list = PyList_New(0);
+  while (list != NULL && limit > 0) {
+    enum { kAtOnce = 16 };
+    tm_event events[kAtOnce];
+    size_t n = 0;
+    const size_t room = limit < kAtOnce ? (size_t)limit : kAtOnce;
+    events[0].size = sizeof events[0];
+    const tm_status status = tm_queue_drain(self->queue, events, room, &n);
+    if (status != TM_OK) {
+      Py_DECREF(list);
+      return raise_status(state_of(object), status, NULL, 0);
+    }
+    limit -= (Py_ssize_t)n;
+    bool fine = true;
+    for (size_t i = 0; i < n; ++i) { /* All of them, because none comes again. */
+      PyObject* pair = settle(self, &events[i]);
+      fine = pair != NULL && PyList_Append(list, pair) == 0 && fine;
+      Py_XDECREF(pair);
+    }
+    if (!fine) {
+      Py_CLEAR(list);
+    } else if (n < room) {
+      break;
+    }
+  }
+  return list;
+}
+
+static PyObject* queue_fileno(PyObject* object, PyObject* unused) {
+  (void)unused;
+  QueueObject* self = (QueueObject*)object;
+  int fd = -1;
+  if (!is_usable(self)) {
+    return NULL;
+  }
+  const tm_status status = tm_queue_fd(self->queue, &fd);
+  return status == TM_OK ? PyLong_FromLong(fd) : raise_status(state_of(object), status, NULL, 0);
+}
+
+static PyObject* queue_close(PyObject* object, PyObject* unused) {
+  (void)unused;
+  queue_end((QueueObject*)object);
+  Py_RETURN_NONE;
+}
+
+static Py_ssize_t queue_len(PyObject* object) {
+  return ((QueueObject*)object)->count;
+}
+
+static PyMethodDef queue_methods[] = {
+    {"add", FUNCTION(queue_add), KEYWORDS,
+     "add(op, user=None)\n--\n\n"
+     "Add an operation, which may have ended already. drain() returns it with user.\n\n"
+     "Until then, its wait() raises ValueError."},
+    {"drain", FUNCTION(queue_drain), KEYWORDS,
+     "drain(limit=...)\n--\n\n"
+     "Return a list of (op, user) for operations that have ended, up to limit. Never waits.\n\n"
+     "op.wait() then returns the result, or raises the error, at once."},
+    {"fileno", queue_fileno, METH_NOARGS,
+     "fileno()\n--\n\n"
+     "Return the descriptor, which is readable while drain() has something to return. The queue "
+     "owns it."},
+    {"close", queue_close, METH_NOARGS,
+     "close()\n--\n\nCancel the operations, wait until they have ended, and close the queue."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot queue_slots[] = {
+    {Py_tp_doc,
+     "Queue(context)\n--\n\n"
+     "A queue of operations of a context, with one descriptor for an event loop:\n"
+     "loop.add_reader(queue, ...), then queue.drain(). len(queue) operations were not drained."},
+    {Py_tp_new, queue_new},
+    {Py_tp_dealloc, queue_dealloc},
+    {Py_tp_methods, queue_methods},
+    {Py_sq_length, queue_len},
+    {0, NULL},
+};
+PyType_Spec queue_spec = {"tiermem.Queue", sizeof(QueueObject), 0, Py_TPFLAGS_DEFAULT, queue_slots};
