@@ -947,7 +947,7 @@ TIERMEM_API tm_status tm_store_close(tm_store* store);
  * - `list`: `n` objects. Each receives its own status.
  * - `timeout_ns`: the max wait; -1 waits for room in the tiers without a limit.
  * - `out`: with NULL the call waits for the end. Otherwise it receives an operation, and a thread
- * of the context does the work, several such calls at a time. The list, keys and memory must stay
+ *   of the context does the work, several such calls at a time. The list, keys and memory must stay
  *   valid until the operation has completed. They must not be memory of buffers with #TM_MAPPED.
  * - Ownership: the caller ends the operation with tm_op_wait().
  * - Result: #TM_OK if every object is stored, else the first error in the order of the list.
@@ -1073,12 +1073,12 @@ TIERMEM_API tm_status tm_op_cancel(tm_context* context, tm_op op);
  * mover never waits for a queue, whether it is drained or not.
  *
  * - End of the context: operations in progress end with #TM_SHUT_DOWN. After tm_context_destroy()
- * has returned #TM_OK, events that were not drained are gone, and the descriptor stays readable.
- * The queue can only be destroyed.
+ *   has returned #TM_OK, events that were not drained are gone, and the descriptor stays readable.
+ *   The queue can only be destroyed.
  * - Fork: in a child the functions return #TM_SHUT_DOWN, and leave the parent's queue as it is.
- * With the option `fork=follow` the child has a queue of its own with the same operations; those in
- *   progress end with #TM_SHUT_DOWN. Its descriptor has the same number and is another one, so an
- *   epoll set of the child needs it again.
+ *   With the option `fork=follow` the child has a queue of its own with the same operations; those
+ *   in progress end with #TM_SHUT_DOWN. Its descriptor has the same number and is another one, so
+ *   an epoll set of the child needs it again.
  */
 typedef struct tm_queue tm_queue;
 
@@ -1136,7 +1136,7 @@ TIERMEM_API tm_status tm_queue_fd(tm_queue* queue, int* out);
  * - `user`: returned with the event, and not used otherwise.
  * - Errors, the operation is as before:
  *   - #TM_INVALID_ARGUMENT: the operation was consumed, is in a queue, or belongs to another
- * context.
+ *     context.
  *   - #TM_BUSY: another thread waits for it.
  *   - #TM_SHUT_DOWN.
  */
@@ -1324,7 +1324,7 @@ typedef struct tm_label_counters {
  * that move during the call may be counted twice or not at all.
  *
  * - `list`: room for `n` labels; may be NULL if `n` is 0. Set `size` of the first one; all have
- * that size.
+ *   that size.
  * - `out_count`: receives the number of labels, which may be above `n`: the first `n` are filled.
  * - Errors: #TM_INVALID_ARGUMENT. #TM_SHUT_DOWN.
  */
