@@ -25,12 +25,11 @@ std::unique_ptr<Request> prefetch_of(Residency& residency, Handle buffer, std::u
     return nullptr;
   }
   const unsigned shift = record->extent_shift.load(std::memory_order_relaxed);
-  const std::uint64_t lead = record->lead.load(std::memory_order_relaxed);
-  const std::uint64_t end = lead + record->bytes.load(std::memory_order_relaxed);
-  const std::uint64_t from = std::max(std::uint64_t{first} << shift, lead);
-  const std::uint64_t to = std::min((std::uint64_t{first} + count) << shift, end);
-  return from < to ? prefetch_of(residency, {buffer, from - lead, to - from, kRead, {}, 0})
-                   : nullptr;
+  const std::uint64_t bytes = record->bytes.load(std::memory_order_relaxed);
+  const std::uint64_t offset = std::uint64_t{first} << shift;
+  const std::uint64_t length =
+      std::min(std::uint64_t{count} << shift, bytes - std::min(offset, bytes));
+  return length != 0 ? prefetch_of(residency, {buffer, offset, length, kRead, {}, 0}) : nullptr;
 }
 
 }  // namespace tiermem
