@@ -1,6 +1,7 @@
 // Seeds that failed once: every run of the simulator begins with them. The meaning of a seed
 // changes with the simulator; a seed is kept as long as it shows its fault. These runs do not
-// confirm earlier blocks, and have one slot tier: both are newer, and would change the seeds.
+// confirm earlier blocks, have one slot tier and no mapped files: all of these are newer, and would
+// change the seeds.
 #pragma once
 
 #include <array>

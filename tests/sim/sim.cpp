@@ -184,7 +184,8 @@ bool run_all(const Options& options) {
   Totals totals;
   for (const Regression& known : kRegressions) {
     if (!options.one &&
-        !passes({known.seed, known.events, {"confirm", "tiers"}, false}, false, totals)) {
+        !passes({known.seed, known.events, {"confirm", "tiers", "mapped_files"}, false}, false,
+                totals)) {
       return false;
     }
   }
