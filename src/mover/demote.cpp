@@ -256,6 +256,10 @@ void Demoter::copied(Demote& transfer) {
     carrier_.memory_of(transfer).exit_backoff.worked();
     auto* const parts = if_is<DemoteParts>(&transfer);
     parts != nullptr && parts->whole_again ? measured(*parts) : write_and_hash(transfer);
+  } else if (job.checksum_bad && carrier_.falls_back(transfer)) {
+    journal_.count(&Stats::checksum_errors);
+    advance(transfer, Stage::read);
+    carrier_.queue_io(transfer);
   } else if (job.checksum_bad) {
     journal_.count(&Stats::checksum_errors);
     failed(transfer, fail(Code::lost, "buffer '{}': bytes in its slot are lost; write them again",

@@ -139,6 +139,7 @@ inline constexpr StageChange kStageChanges[] = {
     {TransferKind::demote_parts, Stage::read, Stage::copy},
     {TransferKind::demote_parts, Stage::read, Stage::remap},
     {TransferKind::demote_parts, Stage::copy, Stage::slot},
+    {TransferKind::demote_parts, Stage::copy, Stage::read, true},
     {TransferKind::demote_parts, Stage::copy, Stage::remap},
     {TransferKind::demote_parts, Stage::slot, Stage::slot},
     {TransferKind::demote_parts, Stage::slot, Stage::write},

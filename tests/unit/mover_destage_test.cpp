@@ -129,6 +129,64 @@ TEST_F(Destages, the_slot_cannot_be_read_then_the_replica_is) {
   m.release(call);
 }
 
+// As above, for one page of a mapped extent, which comes by itself.
+TEST(DestagesOfParts, a_touched_page_has_wrong_bytes_then_it_is_read_from_the_replica) {
+  M m{{.frames = 6, .on_disk = 16, .on_slow_disk = 64, .parts = true}};
+  const Handle mapped = m.cold(7, 1, kMapped);
+  for (unsigned n = 1; n < 16; ++n) {
+    (void)m.cold(static_cast<unsigned char>(100 + n));
+  }
+  ASSERT_TRUE(m.residency.extents.has_replica(m.ref(mapped)));
+  Call& touch = m.touch(mapped, 1);
+  m.run_workers();
+  for (int n = 0; n < 2; ++n) {
+    ASSERT_FALSE(m.port.requests.empty());
+    m.port.end_with_damage();
+    m.run_workers();
+  }
+  ASSERT_FALSE(m.slow_port.requests.empty()) << "the replica is read";
+  m.end_all();
+  EXPECT_EQ(touch.code(), Code::ok) << touch.request.status.message();
+  EXPECT_NE(m.extent(mapped).parts, 0u) << "the extent is in parts";
+  EXPECT_EQ(m.window(mapped)[kSmallestExtent], std::byte{7});
+  EXPECT_EQ(m.extent(mapped).copy().tier, 1) << "the bad slot is given up";
+}
+
+// Only the third page is in the slot. The first one is written, so all goes to another slot.
+TEST(DestagesOfParts, an_extent_is_put_together_then_wrong_bytes_come_from_the_replica) {
+  M m{{.frames = 6, .on_disk = 16, .on_slow_disk = 64, .parts = true}};
+  const Handle mapped = m.mapped();
+  Call& call = m.acquire(mapped, kWrite);
+  m.end_all();
+  std::memset(call.data() + 2 * kSmallestExtent, 42, kSmallestExtent);
+  m.release(call);
+  m.evict(mapped);
+  for (unsigned n = 1; n < 16; ++n) {
+    (void)m.cold(static_cast<unsigned char>(100 + n));
+  }
+  ASSERT_TRUE(m.residency.extents.has_replica(m.ref(mapped)));
+  const Call& touch = m.touch(mapped, 0, true);
+  m.end_all();
+  ASSERT_EQ(touch.code(), Code::ok);
+  m.host.written(m.window(mapped));
+  m.window(mapped)[0] = std::byte{9};
+  const Call& evict = m.ask(RequestKind::evict, {M::access(mapped, kRead)});
+  m.run_workers();
+  ASSERT_EQ(m.port.requests.size(), 1u);
+  ASSERT_FALSE(m.port.requests[0].write) << "the missing page is read";
+  m.port.end_with_damage();
+  m.run_workers();
+  ASSERT_EQ(m.slow_port.requests.size(), 1u) << "the replica is read";
+  m.end_all();
+  EXPECT_EQ(evict.code(), Code::ok) << evict.request.status.message();
+  Call& read = m.acquire(mapped, kRead);
+  m.end_all();
+  ASSERT_EQ(read.code(), Code::ok) << read.request.status.message();
+  EXPECT_EQ(read.data()[0], std::byte{9});
+  EXPECT_EQ(read.data()[2 * kSmallestExtent], std::byte{42});
+  m.release(read);
+}
+
 TEST_F(Destages, a_request_wants_the_extent_then_it_does_not_wait_for_the_slow_tier) {
   begin_destage();
   Call& call = m.acquire(buffers[0], kRead);
