@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kAtOnce = 32;
 
-tm_event event_of(const Event& from) {
+tm_event event_of(const Queue::Event& from) {
   tm_event event{};
   event.op = from.op;
   event.user = from.user;
@@ -129,7 +129,7 @@ extern "C" tm_status tm_queue_drain(tm_queue* queue, tm_event* events, size_t n,
   const std::size_t size = events->size;
   return guarded([&]() -> Status {
     std::size_t count = 0;
-    std::array<Event, kAtOnce> drained;
+    std::array<Queue::Event, kAtOnce> drained;
     for (std::size_t got = kAtOnce; got == kAtOnce && count < n;) {
       Result<std::size_t> more =
           queue->queue->drain(std::span(drained).first(std::min(kAtOnce, n - count)));

@@ -15,13 +15,6 @@
 
 namespace tiermem {
 
-/// The end of an operation.
-struct Event {
-  OpHandle op = 0;       ///< Consumed: its handle is invalid.
-  void* user = nullptr;  ///< As given to Queue::add().
-  Status status;         ///< The result of the operation.
-};
-
 /// Operations of one context, until their ends are drained.
 ///
 /// - Each operation that was added gives one event, also if it ended before, or was cancelled. An
@@ -36,6 +29,13 @@ struct Event {
 ///   child needs it again.
 class TIERMEM_API Queue {
  public:
+  /// The end of an operation.
+  struct Event {
+    OpHandle op = 0;       ///< Consumed: its handle is invalid.
+    void* user = nullptr;  ///< As given to Queue::add().
+    Status status;         ///< The result of the operation.
+  };
+
   /// Creates an empty queue.
   ///
   /// - Errors: no_capacity: the process has no descriptor left. shut_down.

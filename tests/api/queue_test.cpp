@@ -86,7 +86,7 @@ TEST_F(QueueTest, operations_of_all_kinds_come_once_from_many_threads) {
   }
   for (int drainer = 0; drainer < 2; ++drainer) {
     threads.emplace_back([&] {
-      std::array<Event, 5> events;
+      std::array<Queue::Event, 5> events;
       while (drained.load() < kMakers * kEach) {
         (void)is_readable(queue->fd(), 10);
         const auto count = queue->drain(events);
@@ -111,7 +111,7 @@ TEST_F(QueueTest, operations_of_all_kinds_come_once_from_many_threads) {
   EXPECT_FALSE(is_readable(queue->fd()));
   EXPECT_TRUE(queue->close().ok());
   EXPECT_TRUE(queue->close().ok());
-  Event none;
+  Queue::Event none;
   EXPECT_EQ(queue->drain({&none, 1}).code(), Code::shut_down);
 }
 
@@ -153,7 +153,7 @@ TEST_F(QueueTest, context_ends_while_threads_add_and_drain_then_each_call_ends_i
     for (int i = 0; i < 3; ++i) {
       threads.emplace_back([&, i] {
         for (;;) {
-          Event event;
+          Queue::Event event;
           Status status;
           if (i == 0) {
             Op op;
