@@ -407,7 +407,7 @@ TEST_F(MappedFile, context_follows_forks_then_adopting_is_refused) {
 
 TEST_F(MappedFile, no_userfaultfd_then_only_private_files_are_mapped) {
   write_file(12 * kMiB);
-  context = make_context(spec("8M", "; userfault=off"));
+  context = make_context(spec("8M", "; userfault=off; mechanism=auto"));
   ASSERT_NE(context, nullptr);
   const auto refused = context->adopt_file(path.c_str(), 0, 0, {.flags = kMapped});
   EXPECT_EQ(refused.code(), Code::unsupported);
