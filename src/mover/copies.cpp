@@ -92,6 +92,13 @@ void Copies::give_up_slot(ExtentRef ref) {
   directory_.drop_copy(ref);
 }
 
+void Copies::move_slot(ExtentRef from, ExtentRef to) {
+  SlotTiers::Entry& tier = slots_.of(directory_.at(from).copy());
+  tier.replicated.remove(from);
+  tier.below_memory.remove(from);
+  directory_.move_slot(from, to);
+}
+
 void Copies::room_in_slots(SlotTiers::Entry& tier) {
   if (tier.ledger.slots_came()) {
     stuck_.slots_came(now_);

@@ -68,6 +68,9 @@ class Copies {
   void drop_slot(ExtentRef ref);
   /// The extent owns a slot, and has none after this. A child of fork may go on reading it.
   void give_up_slot(ExtentRef ref);
+  /// The slot of `from`, and its replica, belong to `to`, which owns none. Call note_in_slot(to)
+  /// when the phases are set.
+  void move_slot(ExtentRef from, ExtentRef to);
   /// Writes to the tier that were refused for want of slots find some now.
   void room_in_slots(SlotTiers::Entry& tier);
   /// Lets a slot of bytes that are in memory give way, or a replica. Returns false if the tier has

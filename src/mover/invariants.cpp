@@ -74,6 +74,7 @@ std::string Mover::check_invariants() {
     Owners owners;
     std::uint64_t bytes = 0;
     std::uint64_t replicated = 0;
+    std::size_t replicas = 0;
   };
   std::array<Slots, kMostWritableTiers> slots;
   for (const SlotTiers::Entry* const tier : slots_.writable()) {
@@ -174,6 +175,7 @@ std::string Mover::check_invariants() {
         slots[replica.tier].owners.add(replica.slot.value, ref);
         slots[replica.tier].bytes += engine_.copies().slot_bytes_of(ref);
         slots[extent.copy().tier].replicated += engine_.copies().slot_bytes_of(ref);
+        ++slots[extent.copy().tier].replicas;
       }
       const Transfer* const transfer = engine_.transfer_of(ref);
       const auto* const promote = if_is<Promote>(transfer);
@@ -283,9 +285,10 @@ std::string Mover::check_invariants() {
       return fmt::format("slots of {} bytes are held in tier {}, which charges {}", found.bytes,
                          tier->number, charged);
     }
-    if (found.replicated != tier->replicated_bytes) {
-      return fmt::format("slots of {} bytes in tier {} have replicas, and {} are counted",
-                         found.replicated, tier->number, tier->replicated_bytes);
+    if (found.replicated != tier->replicated_bytes || found.replicas != tier->replicated.size()) {
+      return fmt::format("tier {}: {} slots of {} bytes have replicas, {} of {} bytes are counted",
+                         tier->number, found.replicas, found.replicated, tier->replicated.size(),
+                         tier->replicated_bytes);
     }
     if (const auto two = found.owners.clash()) {
       return fmt::format("{} and {} have the same slot in tier {}", name_of(two->first),

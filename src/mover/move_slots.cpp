@@ -57,7 +57,7 @@ bool Queries::move_slots(ExtentRef from, ExtentRef to) const {
   }
   (void)source_word.note_known_elsewhere();
   (void)target_word.note_known_elsewhere();
-  directory_.move_slot(from, to);
+  engine_.copies().move_slot(from, to);
   target.zeros = std::exchange(source.zeros, PageMask{0});
   target.part_size = source.part_size;
   target.bad_once = source.bad_once;

@@ -38,6 +38,7 @@ class SlotOrder {
     }
   }
   bool has(ExtentRef ref) const { return ref < lists_.size() && lists_[ref].order == kList; }
+  std::size_t size() const { return lists_.count(kList); }
   /// Returns the first of the order, or kNoLink.
   ExtentRef first() const { return lists_.head(kList); }
   /// Returns the extent after `ref`, which is in the order, or kNoLink.

@@ -95,6 +95,25 @@ TEST_F(Destages, a_buffer_is_freed_then_both_slots_are_free) {
   EXPECT_EQ(slow_used(), 0u);
 }
 
+TEST_F(Destages, a_slot_is_given_to_another_extent_then_its_replica_goes_along) {
+  fill(kFast);
+  ASSERT_TRUE(has_replica(buffers[0]));
+  const Handle to = m.buffer();
+  Call& call =
+      m.prepare(RequestKind::move_slots, {M::access(buffers[0], kRead), M::access(to, kRead)});
+  std::uint8_t moved = 0;
+  call.request.moved = &moved;
+  m.post(call);
+  m.settle();
+  ASSERT_EQ(moved, 1);
+  EXPECT_FALSE(has_replica(buffers[0]));
+  EXPECT_TRUE(has_replica(to));
+  fill(3);
+  EXPECT_EQ(tier_of(to), 1) << "its first slot gave way";
+  EXPECT_EQ(m.value(to), 1);
+  EXPECT_EQ(m.value(buffers[0]), 0);
+}
+
 // The first read finds wrong bytes, and so does the second: the bytes come from the replica.
 TEST_F(Destages, the_slot_has_wrong_bytes_then_they_are_read_from_the_replica) {
   fill(kFast);
