@@ -207,8 +207,8 @@ void Copies::add_replica(ExtentRef ref, SlotTiers::Entry& to, SlotId slot) {
   directory_.add_replica(ref, to.number, slot, to.ledger.stamp());
   tier.below_memory.remove(ref);
   tier.replicated_bytes += slot_bytes_of(ref);
-  // Without a record it does not give way. If the tier is full, it does now.
-  if (!tier.replicated.add(ref) || tier.ledger.last_error().code == Code::no_capacity) {
+  // Without a record it does not give way. If writes wait for a slot, it does now.
+  if (!tier.replicated.add(ref) || tier.ledger.waits_for_slots(now_)) {
     use_replica(ref);
   }
 }

@@ -12,11 +12,10 @@ bool Destager::may_start(const SlotTiers::Entry& tier, std::int64_t now) const {
     return false;
   }
   const SlotUsage usage = tier.tier->usage();
-  const SlotLevel level{.budget = usage.budget,
+  const SlotLevel level{.room = tier.ledger.room(),
                         .in_use = usage.in_use,
                         .replicated = tier.replicated_bytes + tier.destaging_bytes,
-                        .share = options_.ready_share,
-                        .refused = tier.ledger.last_error().code == Code::no_capacity};
+                        .share = options_.ready_share};
   return level.wants_destage();
 }
 
@@ -92,6 +91,7 @@ void Destager::find_slot(Destage& transfer) {
 
 void Destager::read(Destage& transfer) {
   transfer.reading = true;
+  transfer.source->ledger.begin_read(transfer.slot);
   advance(transfer, Stage::read);
   carrier_.queue_io(transfer);
 }
@@ -110,7 +110,7 @@ void Destager::land(Destage& transfer) {
 }
 
 void Destager::write(Destage& transfer) {
-  transfer.reading = false;
+  end_read(transfer);
   transfer.slot_tier = transfer.to;
   transfer.slot = transfer.to_slot;
   advance(transfer, Stage::write);
@@ -174,7 +174,14 @@ void Destager::failed(Destage& transfer) {
   copies_.note_in_slot(ref);
 }
 
+void Destager::end_read(Destage& transfer) {
+  if (std::exchange(transfer.reading, false) && transfer.source->ledger.end_read(transfer.slot)) {
+    copies_.room_in_slots(*transfer.source);
+  }
+}
+
 void Destager::end(Destage& transfer) {
+  end_read(transfer);
   if (transfer.to_slot.valid()) {
     transfer.to->ledger.free(transfer.to_slot);
     copies_.room_in_slots(*transfer.to);

@@ -60,6 +60,7 @@ class Destager {
   void read(Destage& transfer);
   void land(Destage& transfer);
   void write(Destage& transfer);
+  void end_read(Destage& transfer);
   void written(Destage& transfer);
   void failed(Destage& transfer);
   void end(Destage& transfer);

@@ -26,6 +26,11 @@ class Owners {
     return at == list_.end() ? std::nullopt
                              : std::optional(std::pair(at->second, std::next(at)->second));
   }
+  /// It has an owner. After clash().
+  bool has(std::uint64_t what) const {
+    const auto at = std::lower_bound(list_.begin(), list_.end(), std::pair(what, ExtentRef{0}));
+    return at != list_.end() && at->first == what;
+  }
 
  private:
   std::vector<std::pair<std::uint64_t, ExtentRef>> list_;
@@ -74,7 +79,9 @@ std::string Mover::check_invariants() {
     Owners owners;
     std::uint64_t bytes = 0;
     std::uint64_t replicated = 0;
+    std::uint64_t destaging = 0;
     std::size_t replicas = 0;
+    std::vector<SlotId> at_device;  // Slots that a transfer reads or writes.
   };
   std::array<Slots, kMostWritableTiers> slots;
   for (const SlotTiers::Entry* const tier : slots_.writable()) {
@@ -82,14 +89,22 @@ std::string Mover::check_invariants() {
       slots[tier->number].owners.add(kept.slot.value, kMovers);
       slots[tier->number].bytes += tier->tier->bytes_of(kept.slot);
     }
+    tier->ledger.each_freed_under_read([&](SlotId slot) {
+      slots[tier->number].owners.add(slot.value, kMovers);
+      slots[tier->number].bytes += tier->tier->bytes_of(slot);
+    });
   }
   const Vector<std::uint64_t> freeing = engine_.freeing();
   std::string wrong_transfer;
   engine_.each_transfer([&](const Transfer& transfer) {
+    if (transfer.at_device && !transfer.slot_tier->has_files()) {
+      slots[transfer.slot_tier->number].at_device.push_back(transfer.slot);
+    }
     if (const auto* const destage = if_is<Destage>(&transfer)) {
       if (!take(kHost, destage->frame, destage->length, kMovers)) {
         wrong_transfer = fmt::format("a destage of extent {} has no frame", transfer.ref);
       }
+      slots[destage->source->number].destaging += destage->slot_bytes;
       if (destage->to_slot.valid()) {
         slots[destage->to->number].owners.add(destage->to_slot.value, kMovers);
         slots[destage->to->number].bytes += destage->slot_bytes;
@@ -285,6 +300,10 @@ std::string Mover::check_invariants() {
       return fmt::format("slots of {} bytes are held in tier {}, which charges {}", found.bytes,
                          tier->number, charged);
     }
+    if (found.destaging != tier->destaging_bytes) {
+      return fmt::format("tier {}: slots of {} bytes are copied, and {} are counted", tier->number,
+                         found.destaging, tier->destaging_bytes);
+    }
     if (found.replicated != tier->replicated_bytes || found.replicas != tier->replicated.size()) {
       return fmt::format("tier {}: {} slots of {} bytes have replicas, {} of {} bytes are counted",
                          tier->number, found.replicas, found.replicated, tier->replicated.size(),
@@ -293,6 +312,12 @@ std::string Mover::check_invariants() {
     if (const auto two = found.owners.clash()) {
       return fmt::format("{} and {} have the same slot in tier {}", name_of(two->first),
                          name_of(two->second), tier->number);
+    }
+    for (const SlotId slot : found.at_device) {
+      if (!found.owners.has(slot.value)) {
+        return fmt::format("tier {}: a transfer of slot {:x} is at the device, and it was freed",
+                           tier->number, slot.value);
+      }
     }
   }
   for (unsigned space = 0; space < memories_.spaces(); ++space) {

@@ -2,6 +2,7 @@
 #include "mover/slot_ledger.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "base/error.hpp"
 
@@ -21,6 +22,26 @@ SlotLedger::SlotLedger(SlotTier* tier, Workers& workers, const Options& options)
   device_failures_.resize(64);
 }
 
+Result<SlotId> SlotLedger::allocate(std::uint64_t bytes, std::uint64_t avoid) {
+  Result<SlotId> slot = tier_->allocate(bytes, avoid);
+  if (full_at_ != kNoLimit && slot.ok() && tier_->usage().in_use > full_at_) {
+    full_at_ = kNoLimit;  // The devices have more room now.
+  }
+  return slot;
+}
+
+std::uint64_t SlotLedger::room() const {
+  return std::min(tier_->usage().budget, full_at_);
+}
+
+void SlotLedger::pause(std::int64_t now, bool no_slot) {
+  write_backoff_.failed(now);
+  no_slot_ = no_slot;
+  if (no_slot) {
+    full_at_ = tier_->usage().in_use;
+  }
+}
+
 bool SlotLedger::is_full(std::uint64_t bytes, std::uint64_t avoid) {
   const Result<SlotId> slot = tier_->allocate(bytes, avoid);
   if (slot.ok()) {
@@ -31,17 +52,48 @@ bool SlotLedger::is_full(std::uint64_t bytes, std::uint64_t avoid) {
 
 void SlotLedger::give_up(SlotId slot, std::uint32_t stamp) {
   if (shared_.give_up(slot, stamp)) {
-    tier_->free(slot);
+    free(slot);
   }
 }
 
 void SlotLedger::child_ended(std::uint32_t child) {
-  shared_.ended(child, [&](SlotId slot) { tier_->free(slot); });
+  shared_.ended(child, [&](SlotId slot) { free(slot); });
+}
+
+void SlotLedger::free(SlotId slot) {
+  if (Read* const read = read_of(slot)) {
+    read->freed = true;
+  } else {
+    tier_->free(slot);
+  }
+}
+
+void SlotLedger::begin_read(SlotId slot) {
+  Read* const unused = read_of({});
+  assert(unused != nullptr);
+  *unused = {.slot = slot};
+}
+
+bool SlotLedger::end_read(SlotId slot) {
+  Read* const read = read_of(slot);
+  assert(read != nullptr);
+  const bool freed = std::exchange(*read, {}).freed;
+  if (freed) {
+    free(slot);  // Perhaps another read of it goes on.
+  }
+  return freed && read_of(slot) == nullptr;
+}
+
+SlotLedger::Read* SlotLedger::read_of(SlotId slot) {
+  const auto read = std::find_if(reads_.begin(), reads_.end(),
+                                 [&](const Read& each) { return each.slot == slot; });
+  return read == reads_.end() ? nullptr : &*read;
 }
 
 // Writes that were refused for want of budget are tried again now.
 void SlotLedger::set_budget(std::uint64_t bytes) {
   tier_->set_budget(bytes);
+  full_at_ = kNoLimit;
   write_backoff_.end();
   last_error_ = {};
 }

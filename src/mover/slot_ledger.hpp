@@ -9,6 +9,7 @@
 //   0 <= wear left <= max(the endurance of a day, the largest write), plus what was returned
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "mover/job.hpp"
 #include "mover/never.hpp"
 #include "mover/shared_slots.hpp"
+#include "policy/slot_level.hpp"
 #include "residency/extents.hpp"
 #include "tier/slot_tier.hpp"
 
@@ -37,15 +39,29 @@ class SlotLedger {
   // ---- Slots
 
   /// Allocates a slot. Errors: see SlotTier::allocate().
-  Result<SlotId> allocate(std::uint64_t bytes, std::uint64_t avoid) {
-    return tier_->allocate(bytes, avoid);
-  }
+  Result<SlotId> allocate(std::uint64_t bytes, std::uint64_t avoid);
+  /// Returns the most bytes that slots can have: the budget, or what they had when an allocation
+  /// was refused. The devices may have less room than the budget.
+  std::uint64_t room() const;
   /// Returns whether the tier has no slot of `bytes` on a device that is not in `avoid`.
   bool is_full(std::uint64_t bytes, std::uint64_t avoid);
-  /// Frees a slot that no extent has.
-  void free(SlotId slot) { tier_->free(slot); }
+  /// Frees a slot that no extent has, at the end of the last read in progress that was announced.
+  void free(SlotId slot);
   /// An extent gives up its slot: it is free once no child of fork reads it.
   void give_up(SlotId slot, std::uint32_t stamp);
+  /// A transfer reads the slot, and does not keep its extent from giving it up.
+  void begin_read(SlotId slot);
+  /// Returns whether this has freed the slot.
+  bool end_read(SlotId slot);
+  /// Calls `visit(slot)` for each slot that was freed and is still read.
+  template <typename Visit>
+  void each_freed_under_read(Visit&& visit) const {
+    for (const Read& read : reads_) {
+      if (read.freed) {
+        visit(read.slot);
+      }
+    }
+  }
   void set_budget(std::uint64_t bytes);
 
   /// Queues the transfer, and lets the tier grow for a slot of `bytes`.
@@ -77,7 +93,10 @@ class SlotLedger {
   std::uint32_t stamp() const { return shared_.stamp(); }
   bool is_shared(std::uint32_t stamp) const { return shared_.is_shared(stamp); }
   std::uint32_t parent_of_child() { return shared_.parent_of_child(); }
-  void child_of_parent() { shared_.child_of_parent(); }
+  void child_of_parent() {
+    shared_.child_of_parent();
+    reads_ = {};  // The parent's.
+  }
   void child_ended(std::uint32_t child);
   void test_begin_near_wrap(std::uint32_t left) {
     shared_.test_begin_at(SharedSlots::kMostForks - left);
@@ -92,6 +111,8 @@ class SlotLedger {
   }
   /// Writes wait after a failure.
   bool paused(std::int64_t now) const { return !write_backoff_.over(now); }
+  /// Writes are paused because no slot was free.
+  bool waits_for_slots(std::int64_t now) const { return no_slot_ && paused(now); }
   std::int64_t paused_until() const { return write_backoff_.until(); }
   /// Writes are paused, and some request may wait for the next try: not if there is no slot to
   /// write to, nor after many failures in a row.
@@ -99,10 +120,7 @@ class SlotLedger {
     return !no_slot_ && paused(now) && !write_backoff_.gave_up();
   }
   /// A write has failed. `no_slot`: because no slot was free.
-  void pause(std::int64_t now, bool no_slot) {
-    write_backoff_.failed(now);
-    no_slot_ = no_slot;
-  }
+  void pause(std::int64_t now, bool no_slot);
   /// Slots have become free. Returns whether writes were refused for want of slots; they are no
   /// longer paused.
   bool slots_came();
@@ -138,6 +156,12 @@ class SlotLedger {
   std::string check() const;
 
  private:
+  static constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
+  struct Read {
+    SlotId slot{};
+    bool freed = false;  // At most one read of a slot has it.
+  };
+  Read* read_of(SlotId slot);
   std::uint32_t& failures_of(std::uint16_t device) {
     return device_failures_[device % device_failures_.size()];
   }
@@ -148,11 +172,13 @@ class SlotLedger {
   Deque<std::uint32_t> growing_queue_;  // Transfers that wait for the tier to grow.
   bool growing_ = false;
   Job grow_;
+  std::array<Read, SlotLevel::kMostDestages> reads_{};
   Vector<std::uint32_t> device_failures_;  // By device: consecutive failed writes.
   Backoff degraded_backoff_;               // Until the degraded devices are tried again.
   Backoff write_backoff_;
   Backoff direct_backoff_{1'000'000'000, 960'000'000'000};  // After the direct path failed.
   bool no_slot_ = false;                                    // Writes wait because no slot is free.
+  std::uint64_t full_at_ = kNoLimit;  // The bytes of all slots when the last one was refused.
   // The extent of the last slot that gave way, and the time until which no search begins.
   ExtentRef gave_way_at_ = 0;
   std::int64_t none_gives_way_until_ = 0;

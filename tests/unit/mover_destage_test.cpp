@@ -229,6 +229,7 @@ TEST_F(Destages, the_buffer_is_freed_under_a_destage_then_all_is_given_back) {
   Call& freed = m.free(buffers[0]);
   m.run_workers();
   EXPECT_TRUE(freed.done()) << "a free waits for no slow tier";
+  EXPECT_EQ(fast_used(), kFast) << "a device reads the slot, so no other extent may write it";
   m.end_all();
   EXPECT_EQ(fast_used(), kFast - 1u);
   EXPECT_EQ(slow_used(), 0u);
@@ -248,6 +249,22 @@ TEST_F(Destages, the_slow_tier_refuses_the_write_then_the_bytes_stay_and_others_
   for (unsigned i = 0; i + 1 < kFast; ++i) {
     EXPECT_EQ(m.value(buffers[i]), static_cast<int>(i + 1));
   }
+}
+
+TEST_F(Destages, the_fast_tier_has_refused_bytes_then_it_is_not_emptied) {
+  m.slow_block.set_budget(0);  // No destage works.
+  fill(kFast);
+  ASSERT_EQ(slow_used(), 0u);
+  m.slow_block.set_budget(64 * M::kExtent);
+  fill(1);
+  ASSERT_EQ(tier_of(buffers.back()), 1) << "no slot of the fast tier was ready";
+  for (int second = 0; second < 60; ++second) {
+    m.at(m.now + 1'000'000'000);
+    m.step();
+    m.end_all();
+  }
+  EXPECT_GE(fast_used(), kFast - 1u) << "one part in sixteen is kept ready";
+  EXPECT_LE(slow_used(), 3u);
 }
 
 TEST_F(Destages,

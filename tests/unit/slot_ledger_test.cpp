@@ -27,7 +27,7 @@ class NotingTier final : public SlotTier {
     return SlotId{++allocated};
   }
   void free(SlotId slot) override { freed.push_back(slot.value); }
-  SlotUsage usage() const override { return {}; }
+  SlotUsage usage() const override { return {budget, in_use, in_use}; }
   void set_budget(std::uint64_t bytes) override { budget = bytes; }
   Status grow(std::uint64_t) override { return {}; }
   unsigned depth() const override { return 8; }
@@ -46,7 +46,7 @@ class NotingTier final : public SlotTier {
   std::size_t reap(std::span<SlotCompletion>) override { return 0; }
 
   Code code = Code::ok;
-  std::uint64_t allocated = 0, budget = 0;
+  std::uint64_t allocated = 0, budget = 0, in_use = 0;
   unsigned past = 0;
   std::vector<std::uint64_t> freed;
   std::vector<std::uint16_t> degraded_devices;
@@ -75,6 +75,73 @@ TEST_F(SlotLedgerTest, one_job_grows_the_tier_for_all_transfers_that_wait) {
   EXPECT_EQ(ledger.check(), "");
   ledger.grow(7, kPage);
   EXPECT_EQ(workers.jobs.size(), 2u);
+}
+
+TEST_F(SlotLedgerTest, devices_have_less_room_than_the_budget_then_a_refusal_shows_how_much) {
+  SlotLedger ledger(&tier, workers, {});
+  tier.budget = 9 * kPage;
+  EXPECT_EQ(ledger.room(), 9 * kPage);
+  tier.in_use = 4 * kPage;
+  ledger.pause(0, false);
+  EXPECT_EQ(ledger.room(), 9 * kPage) << "another failure";
+  ledger.pause(0, true);
+  EXPECT_EQ(ledger.room(), 4 * kPage);
+  EXPECT_TRUE(ledger.waits_for_slots(0));
+  EXPECT_FALSE(ledger.waits_for_slots(ledger.paused_until()));
+  tier.in_use = 3 * kPage;
+  EXPECT_TRUE(ledger.allocate(kPage, 0).ok());
+  EXPECT_EQ(ledger.room(), 4 * kPage) << "a slot that was free";
+  tier.in_use = 5 * kPage;
+  EXPECT_TRUE(ledger.allocate(kPage, 0).ok());
+  EXPECT_EQ(ledger.room(), 9 * kPage) << "the devices have more";
+  ledger.pause(0, true);
+  ledger.set_budget(7 * kPage);
+  EXPECT_EQ(ledger.room(), 7 * kPage);
+}
+
+TEST_F(SlotLedgerTest, a_slot_that_is_freed_under_a_read_is_free_at_its_end) {
+  SlotLedger ledger(&tier, workers, {});
+  ledger.begin_read({4});
+  ledger.free({5});
+  EXPECT_EQ(tier.freed, Freed{5}) << "no read of it is in progress";
+  ledger.give_up({4}, ledger.stamp());
+  EXPECT_EQ(tier.freed, Freed{5});
+  EXPECT_TRUE(ledger.end_read({4}));
+  EXPECT_EQ(tier.freed, (Freed{5, 4}));
+  ledger.begin_read({4});
+  EXPECT_FALSE(ledger.end_read({4}));
+  EXPECT_EQ(tier.freed, (Freed{5, 4})) << "its extent has it";
+}
+
+TEST_F(SlotLedgerTest, two_reads_of_one_slot_free_it_once) {
+  for (const bool freed_first : {true, false}) {
+    tier.freed.clear();
+    SlotLedger ledger(&tier, workers, {});
+    ledger.begin_read({4});
+    if (freed_first) {
+      ledger.free({4});
+    }
+    ledger.begin_read({4});
+    if (!freed_first) {
+      ledger.free({4});
+    }
+    EXPECT_FALSE(ledger.end_read({4}));
+    EXPECT_EQ(tier.freed, Freed{});
+    EXPECT_TRUE(ledger.end_read({4}));
+    EXPECT_EQ(tier.freed, Freed{4});
+  }
+}
+
+TEST_F(SlotLedgerTest, the_slot_of_a_child_that_ended_under_a_read_is_free_at_its_end) {
+  SlotLedger ledger(&tier, workers, {});
+  const std::uint32_t stamp = ledger.stamp();
+  const std::uint32_t child = ledger.parent_of_child();
+  ledger.begin_read({4});
+  ledger.give_up({4}, stamp);
+  ledger.child_ended(child);
+  EXPECT_EQ(tier.freed, Freed{});
+  EXPECT_TRUE(ledger.end_read({4}));
+  EXPECT_EQ(tier.freed, Freed{4});
 }
 
 TEST_F(SlotLedgerTest, without_a_limit_of_wear_every_write_may_begin) {
