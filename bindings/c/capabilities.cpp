@@ -53,19 +53,9 @@ constexpr ErrorInfo kNoError{};
 tm_error_info describe(const ErrorInfo& error) {
   tm_error_info info{};
   info.status = static_cast<tm_status>(error.code);
-  info.native = error.native;
-  info.device = error.device;
-  info.tier = place(error.tier);
-  info.buffer = error.buffer;
-  info.offset = error.offset;
-  info.needed = error.needed;
-  info.budget = error.budget;
-  info.used = error.used;
-  info.pinned = error.pinned;
   info.holder = error.holder;
   info.setting = error.setting;
-  static_assert(sizeof(info.text) == sizeof(error.text));
-  std::memcpy(info.text, error.text, sizeof(info.text));
+  fill_error(info, error);
   return info;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <type_traits>
 
@@ -160,6 +161,22 @@ inline Place place(tm_place c) noexcept {
 }
 inline tm_place place(Place cpp) noexcept {
   return {static_cast<std::uint16_t>(cpp.kind), cpp.index};
+}
+/// Fills what tm_error_info and tm_event have of an error. Not the status, and not `holder` and
+/// `setting`, which are pointers in one and text in the other.
+template <typename To>
+void fill_error(To& to, const ErrorInfo& from) noexcept {
+  to.native = from.native;
+  to.device = from.device;
+  to.tier = place(from.tier);
+  to.buffer = from.buffer;
+  to.offset = from.offset;
+  to.needed = from.needed;
+  to.budget = from.budget;
+  to.used = from.used;
+  to.pinned = from.pinned;
+  static_assert(sizeof(to.text) == sizeof(from.text));
+  std::memcpy(to.text, from.text, sizeof(to.text));
 }
 
 }  // namespace tiermem::c_abi

@@ -13,16 +13,11 @@ using namespace tiermem::c_abi;
 
 namespace {
 
-// In a child of fork the table may be locked by a thread that exists in the parent only.
-bool has_operations(const CallMark& call) {
-  return !call->forked() && !call->is_tombstone();
-}
-
 // Waits for all operations, consumes them, and returns the first failure in the order of the list.
 // After an error of its own it consumes none.
 Status wait_for_all(Context& context, std::span<const OpHandle> list, Timeout timeout) {
   const SlowCall call(context);
-  if (!has_operations(call)) {
+  if (!call->has_operations()) {
     return call->usable("op_wait");
   }
   for (const OpHandle op : list) {
@@ -58,8 +53,8 @@ namespace tiermem::c_abi {
 
 Ops::Outcome look_at(const char* call, tm_context& context, OpHandle op) {
   const InCall inside(*context.context);
-  return has_operations(inside) ? inside->ops.look(call, op)
-                                : Ops::Outcome{Ops::State::none, inside->usable(call)};
+  return inside->has_operations() ? inside->ops.look(call, op)
+                                  : Ops::Outcome{Ops::State::none, inside->usable(call)};
 }
 
 }  // namespace tiermem::c_abi

@@ -33,21 +33,11 @@ tm_event event_of(const Queue::Event& from) {
   ErrorInfo plain;  // If the message could not be allocated.
   set_text(plain.text, from.status.message());
   const ErrorInfo& info = from.status.info() != nullptr ? *from.status.info() : plain;
-  event.native = info.native;
-  event.tier = place(info.tier);
-  event.device = info.device;
-  event.buffer = info.buffer;
-  event.offset = info.offset;
-  event.needed = info.needed;
-  event.budget = info.budget;
-  event.used = info.used;
-  event.pinned = info.pinned;
+  fill_error(event, info);
   static_assert(sizeof(event.holder) == sizeof(info.holder));
   static_assert(sizeof(event.setting) == sizeof(info.setting));
-  static_assert(sizeof(event.text) == sizeof(info.text));
   std::memcpy(event.holder, info.holder, sizeof(event.holder));
   std::memcpy(event.setting, info.setting, sizeof(event.setting));
-  std::memcpy(event.text, info.text, sizeof(event.text));
   return event;
 }
 

@@ -156,7 +156,7 @@ class Carrier {
            : transfer.length != 0 ? transfer.length
                                   : directory_.bytes_of(transfer.ref);
   }
-  const SlotPages* slot_pages_of(const Transfer& transfer) const;
+  SlotPages* slot_pages_of(const Transfer& transfer) const;
   JobStep spreads(Transfer& transfer) const;
   /// Returns the facts about a transfer between a slot and a memory by which its way is chosen.
   Route::Ends ends_of(const Transfer& transfer) const;

@@ -34,8 +34,6 @@ class Copies {
     order_.set_most(residency.extents.capacity());
   }
 
-  static constexpr ExtentRef kNoExtent = ~ExtentRef{0};
-
   void begin_step(std::int64_t now) { now_ = now; }
 
   // ---- Copies

@@ -256,12 +256,13 @@ void Demoter::copied(Demote& transfer) {
     carrier_.memory_of(transfer).exit_backoff.worked();
     auto* const parts = if_is<DemoteParts>(&transfer);
     parts != nullptr && parts->whole_again ? measured(*parts) : write_and_hash(transfer);
-  } else if (job.checksum_bad && carrier_.falls_back(transfer)) {
-    journal_.count(&Stats::checksum_errors);
-    advance(transfer, Stage::read);
-    carrier_.queue_io(transfer);
   } else if (job.checksum_bad) {
     journal_.count(&Stats::checksum_errors);
+    if (carrier_.falls_back(transfer)) {
+      advance(transfer, Stage::read);
+      carrier_.queue_io(transfer);
+      return;
+    }
     failed(transfer, fail(Code::lost, "buffer '{}': bytes in its slot are lost; write them again",
                           directory_.record_of(transfer.ref).label.get().view()));
   } else {
@@ -274,6 +275,7 @@ void Demoter::io_done(Demote& transfer, const SlotCompletion& completion) {
     if (completion.code == Code::ok) {
       missing_came(as<DemoteParts>(transfer));
     } else if (carrier_.falls_back(transfer)) {
+      journal_.count(&Stats::io_retries);
       carrier_.queue_io(transfer);
     } else {
       failed(transfer, carrier_.io_error(transfer, completion));

@@ -10,7 +10,7 @@ void Room::serve_destages() {
     while (engine_.may_destage(*tier)) {
       const ExtentRef ref = engine_.copies().next_to_destage(*tier);
       SlotTiers::Entry* const to = engine_.copies().below(*tier);
-      if (ref == Copies::kNoExtent || to == nullptr) {
+      if (ref == kNoExtent || to == nullptr) {
         break;
       }
       const FrameId frame = frame_out_of_window(ref);

@@ -30,10 +30,10 @@ enum class RequestKind : std::uint8_t {
   advise,
   set_budget,
   info,
-  census,  ///< Where the bytes of the next buffers are.
   stats,   ///< Counters, and receipts of transfers if `receipts` is set.
   where,   ///< Where the span's first byte is.
   drain,   ///< Waits for the end of all transfers.
+  census,  ///< Where the bytes of the next buffers are.
 };
 
 /// One extent of a request in one space.

@@ -99,12 +99,8 @@ Status Carrier::io_error(const Transfer& transfer, const SlotCompletion& complet
 }
 
 bool Carrier::reads_again(Transfer& transfer, const SlotCompletion& completion, Status& why) {
-  if (transfer.attempts++ == 0) {
+  if (transfer.attempts++ == 0 || falls_back(transfer)) {
     journal_.count(&Stats::io_retries);
-    queue_io(transfer);
-    return true;
-  }
-  if (falls_back(transfer)) {
     queue_io(transfer);
     return true;
   }
@@ -116,8 +112,9 @@ bool Carrier::reads_again(Transfer& transfer, Status& why) {
   journal_.count(&Stats::checksum_errors);
   Extent& extent = directory_.at(transfer.ref);
   extent.bad_once = !extent.bad_once;
+  // Perhaps the wire and not the medium: read once more. Then from the replica, if there is one.
   if (extent.bad_once || falls_back(transfer)) {
-    advance(transfer, Stage::read);  // Perhaps the wire and not the medium: read once more.
+    advance(transfer, Stage::read);
     queue_io(transfer);
     return true;
   }
@@ -140,7 +137,6 @@ bool Carrier::falls_back(Transfer& transfer) {
   if (!directory_.has_replica(transfer.ref)) {
     return false;
   }
-  journal_.count(&Stats::io_retries);
   copies_.use_replica(transfer.ref);
   const SlotCopy& copy = directory_.at(transfer.ref).copy();
   transfer.slot_tier = &slots_.of(copy);
@@ -150,7 +146,7 @@ bool Carrier::falls_back(Transfer& transfer) {
 }
 
 // Returns the pages of the slot that the transfer reads or writes. Null: all of them.
-const SlotPages* Carrier::slot_pages_of(const Transfer& transfer) const {
+SlotPages* Carrier::slot_pages_of(const Transfer& transfer) const {
   if (transfer.slot_tier == nullptr || transfer.slot_tier->has_files() ||
       transfer.kind == Transfer::Kind::gather) {
     return nullptr;
@@ -184,9 +180,7 @@ JobStep Carrier::spreads(Transfer& transfer) const {
     return 0;
   }
   Job& job = transfer.job;
-  const auto* const destage = if_is<Destage>(&transfer);
-  job.slot_pages =
-      destage != nullptr ? destage->slot_pages.get() : directory_.at(transfer.ref).copy().pages;
+  job.slot_pages = slot_pages_of(transfer);
   job.spread_first = static_cast<std::uint32_t>(transfer.from / job.slot_pages->page_bytes);
   job.spread_last =
       static_cast<std::uint32_t>((transfer.from + transfer.length) / job.slot_pages->page_bytes);

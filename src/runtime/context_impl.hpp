@@ -73,6 +73,9 @@ class Context::Impl {
   Status usable_gpus(const char* call) const;
   bool open() const { return state_.load(std::memory_order_relaxed) == State::open; }
   bool forked() const { return state_.load(std::memory_order_relaxed) == State::forked; }
+  /// Returns whether `ops` may be used, also by a call that usable() refuses. In a child of fork it
+  /// belongs to the parent, and a thread that exists only there may have locked it.
+  bool has_operations() const { return !forked() && !is_tombstone(); }
 
   Status close(bool force, Timeout timeout);
   /// `internal`: kOfHeaps, kOfDevice, or 0.

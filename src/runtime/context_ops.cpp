@@ -13,8 +13,7 @@ namespace tiermem {
 
 Status Context::op_wait(OpHandle op, Timeout timeout) try {
   const SlowCall call(*this);
-  if (call->forked() || call->is_tombstone()) [[unlikely]] {
-    // Its operations belong to the parent and would never end here.
+  if (!call->has_operations()) [[unlikely]] {
     return call->usable("op_wait");
   }
   Status status = call->ops.wait(op, timeout.ns == 0 ? 0 : deadline_of(timeout));
@@ -33,7 +32,7 @@ Status Context::op_poll(OpHandle op) {
 
 Result<int> Context::op_fd(OpHandle op) try {
   const SlowCall call(*this);
-  if (call->forked() || call->is_tombstone()) [[unlikely]] {
+  if (!call->has_operations()) [[unlikely]] {
     return call->usable("op_fd");
   }
   return call->ops.descriptor(op);
@@ -43,8 +42,8 @@ Result<int> Context::op_fd(OpHandle op) try {
 
 Status Context::op_cancel(OpHandle op) {
   const SlowCall call(*this);
-  if (call->forked() || call->is_tombstone()) [[unlikely]] {
-    return call->usable("op_cancel");  // The table and the mover belong to the parent.
+  if (!call->has_operations()) [[unlikely]] {
+    return call->usable("op_cancel");
   }
   if (!call->ops.cancel(op)) {
     return Ops::unknown("op_cancel", op, call->residency.tag.value());

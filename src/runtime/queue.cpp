@@ -19,11 +19,6 @@ namespace {
 
 constexpr int kLookAgainMs = 100;
 
-// In a child of fork the table of operations may be locked by a thread of the parent.
-bool has_operations(const CallMark& call) {
-  return !call->forked() && !call->is_tombstone();
-}
-
 }  // namespace
 
 class Queue::Impl : public InArena {
@@ -35,7 +30,7 @@ class Queue::Impl : public InArena {
     if (closed.load(std::memory_order_acquire)) {
       return fail(Code::shut_down, "{}: the queue is closed", name);
     }
-    return has_operations(call) ? Status() : call->usable(name);
+    return call->has_operations() ? Status() : call->usable(name);
   }
 
   Context& context;
@@ -68,7 +63,7 @@ Queue::~Queue() {
     {
       const SlowCall call(impl_->context);
       Ops::Ended ended;
-      while (has_operations(call) && call->ops.take_ended(*impl_->queue, ended)) {
+      while (call->has_operations() && call->ops.take_ended(*impl_->queue, ended)) {
       }
     }
     pollfd waiting{fd(), POLLIN, 0};
@@ -120,7 +115,7 @@ Status Queue::close() try {
   }
   if (call->forked()) {
     impl_->queue->close();  // The table, which refers to it too, is of no use any more.
-  } else if (!call->is_tombstone()) {
+  } else if (call->has_operations()) {
     if (const std::size_t held = call->ops.leave(*impl_->queue); held != 0) {
       return fail(Code::busy,
                   "queue_destroy: {} operations of the queue were not drained; cancel them, or "
