@@ -56,7 +56,7 @@ bool store_is_refused(char* at, int returns = 0) {
 }
 
 /// A file with known bytes, and a child of fork that uses it.
-struct StoreTest {
+struct StoreTest : ChildWords {
   explicit StoreTest(std::size_t size) : bytes(size) {
     for (std::size_t i = 0; i < size; ++i) {
       bytes[i] = static_cast<char>(i * 13 + i / 4096);
@@ -70,29 +70,9 @@ struct StoreTest {
     auto view = buffer.acquire(kRead);
     return view.ok() && std::memcmp(view->data(), bytes.data() + offset, view->bytes().size()) == 0;
   }
-  /// Runs `body` in a child, and collects the child's standard error in `said`. Returns whether
-  /// `body` returned true.
-  template <typename Body>
-  bool in_child(const Body& body) {
-    int ends[2];
-    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    const pid_t child = child_that([&] {
-      ::dup2(ends[1], STDERR_FILENO);
-      return body();
-    });
-    ::close(ends[1]);
-    char some[4096];
-    for (ssize_t n = 1; (n = ::read(ends[0], some, sizeof(some))) > 0;) {
-      said.append(some, static_cast<std::size_t>(n));
-    }
-    ::close(ends[0]);
-    return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  }
   Directory directory;
   const std::string path = directory.path() + "/weights";
   std::vector<char> bytes;
-  std::string said;
-  int status = 0;
 };
 
 struct Way {

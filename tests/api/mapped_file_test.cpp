@@ -64,7 +64,7 @@ int signal_of(const char* at, const Touch& touch) {
   return page(g_address) == page(at) ? static_cast<int>(g_signal) : -1;
 }
 
-struct MappedFile : ::testing::Test {
+struct MappedFile : ::testing::Test, ChildWords {
   void write_file(std::size_t size) {
     file.resize(size);
     for (std::size_t i = 0; i < size; ++i) {
@@ -115,24 +115,6 @@ struct MappedFile : ::testing::Test {
     const std::vector<char> now{std::istreambuf_iterator<char>(in), {}};
     EXPECT_EQ(now, file);
   }
-  /// Runs `body` in a child, and collects the child's standard error in `said`. Returns whether
-  /// `body` returned true.
-  template <typename Body>
-  bool in_child(const Body& body) {
-    int ends[2];
-    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    const pid_t child = child_that([&] {
-      ::dup2(ends[1], STDERR_FILENO);
-      return body();
-    });
-    ::close(ends[1]);
-    char some[4096];
-    for (ssize_t n = 1; (n = ::read(ends[0], some, sizeof(some))) > 0;) {
-      said.append(some, static_cast<std::size_t>(n));
-    }
-    ::close(ends[0]);
-    return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  }
   bool maps_files() {
     write_file(3 * 4096);
     context = make_context(spec("16M"));
@@ -147,8 +129,6 @@ struct MappedFile : ::testing::Test {
   std::unique_ptr<Context> context;
   Buffer buffer;
   char* data = nullptr;
-  std::string said;
-  int status = 0;
 };
 
 TEST_F(MappedFile, of_four_times_the_memory_is_read_through_the_pointer_and_nothing_is_written) {

@@ -6,23 +6,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
-#include "check.h"
-
-#define MIB ((uint64_t)1 << 20)
-#define SECOND ((int64_t)1000000000)
-
-static tm_context* c;
-static tm_buffer hog, other;
-static tm_access hog_all, other_all;
-static tm_view hog_view;
-
-/* Takes all room until let_go(). */
-static void hold(void) {
-  OK(tm_acquire(c, &hog_all, 1, TM_HOST_ORDER, 10 * SECOND, &hog_view));
-}
-static void let_go(void) {
-  OK(tm_release(c, &hog_view, 1, TM_HOST_ORDER));
-}
+#include "hog.h"
 
 static void one_that_succeeds(void) {
   tm_view v;
@@ -252,12 +236,7 @@ static void left_behind(void) {
 }
 
 int main(void) {
-  c = open_context("");
-  OK(tm_alloc(c, 12 * MIB, &(tm_buffer_options){.size = sizeof(tm_buffer_options), .label = "hog"},
-              &hog));
-  OK(tm_alloc(c, 12 * MIB, NULL, &other));
-  hog_all = (tm_access){.buffer = hog, .mode = TM_WRITE};
-  other_all = (tm_access){.buffer = other, .mode = TM_WRITE};
+  open_hog();
   one_that_succeeds();
   one_that_is_polled();
   one_that_is_polled_by_descriptor();

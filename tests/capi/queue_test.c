@@ -8,25 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "hog.h"
 
-#define MIB ((uint64_t)1 << 20)
-#define SECOND ((int64_t)1000000000)
-
-static tm_context* c;
 static tm_queue* q;
 static int fd;
-static tm_buffer hog, other;
-static tm_access hog_all, other_all;
-static tm_view hog_view;
-
-/* Takes all room until let_go(). */
-static void hold(void) {
-  OK(tm_acquire(c, &hog_all, 1, TM_HOST_ORDER, 10 * SECOND, &hog_view));
-}
-static void let_go(void) {
-  OK(tm_release(c, &hog_view, 1, TM_HOST_ORDER));
-}
 
 static int is_readable(int of, int timeout_ms) {
   struct pollfd waiting = {.fd = of, .events = POLLIN};
@@ -393,11 +378,7 @@ static void end_of_the_context(void) {
 }
 
 int main(void) {
-  c = open_context("");
-  OK(tm_alloc(c, 12 * MIB, NULL, &hog));
-  OK(tm_alloc(c, 12 * MIB, NULL, &other));
-  hog_all = (tm_access){.buffer = hog, .mode = TM_WRITE};
-  other_all = (tm_access){.buffer = other, .mode = TM_WRITE};
+  open_hog();
   OK(tm_queue_create(c, &q));
   OK(tm_queue_fd(q, &fd));
   event_of_an_operation_that_ends_later();

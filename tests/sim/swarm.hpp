@@ -187,10 +187,6 @@ struct Swarm {
       further.push_back(own() % 3 != 0 ? ~std::uint64_t{0} : few());
     }
     ready_share = own() % 2 == 0 ? 2 : 16;
-    if (own() % 2 == 0 && !large) {  // Memory has free frames, and the first tier is soon full.
-      host_frames += 16;
-      block_budget = (4 + own() % 24) * (sparse ? kSmallestExtent : extent_bytes);
-    }
   }
 };
 

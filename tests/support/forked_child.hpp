@@ -2,6 +2,7 @@
 // forks and waits.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,5 +55,29 @@ inline bool ended_well(pid_t child) {
   }
   return well;
 }
+
+/// Runs children one after the other, and keeps what they write to their standard error.
+struct ChildWords {
+  /// Runs `body` in a child. Returns whether it returned true.
+  bool in_child(const std::function<bool()>& body) {
+    int ends[2] = {-1, -1};
+    if (::pipe2(ends, O_CLOEXEC) != 0) {
+      return false;
+    }
+    const pid_t child = child_that([&] {
+      ::dup2(ends[1], STDERR_FILENO);
+      return body();
+    });
+    ::close(ends[1]);
+    char some[4096];
+    for (ssize_t n = 1; (n = ::read(ends[0], some, sizeof(some))) > 0;) {
+      said.append(some, static_cast<std::size_t>(n));
+    }
+    ::close(ends[0]);
+    return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  std::string said;
+  int status = 0;  ///< The status of the last child, as waitpid() sets it.
+};
 
 }  // namespace tiermem::test
