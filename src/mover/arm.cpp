@@ -130,8 +130,7 @@ Desk::Arm Desk::arm_acquire(Request& request, Need& need) {
     if (need.discard || !directory_.word(source, need.ref).load().dirty()) {
       return Arm::wait_pins;  // Until it is let go there.
     }
-    extent.lost_with =
-        static_cast<std::uint8_t>(memories_.of(source, directory_.frame(source, need.ref)).index);
+    extent.lost_with = memories_.of(source, directory_.frame(source, need.ref)).index & 0xf;
     fail_request(request, refusals_.no_bytes(need.ref));
     return Arm::ready;
   }
@@ -159,7 +158,7 @@ Desk::Arm Desk::arm_acquire(Request& request, Need& need) {
         fail_request(request, refusals_.no_room(&request, need.space, lack.bytes));
         return Arm::ready;
       }
-      room_.note_shortage(need.space, lack.bytes);
+      room_.note_shortage(need.space, lack);
       request.short_of_room = true;
       memories_.set_awaited(need.space);
       seeks_ = seeks_ || room_.seeks(need.space);

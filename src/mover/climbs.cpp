@@ -1,6 +1,7 @@
-// Climbs: extents of slower memories that are used, or that a hint names, move to a faster memory
-// of their space, in the background. policy/climb.hpp decides how often. The stepping thread only;
-// never waits.
+// Climbs: extents of slower memories that are used, or that a hint names, move to the memory that
+// they prefer, or towards it, in the background. Extents of memories that are faster than the
+// preferred one go down to it. policy/climb.hpp decides how often. The stepping thread only; never
+// waits.
 #include <utility>
 
 #include "mover/room.hpp"
@@ -13,11 +14,13 @@ void Room::serve_climbs() {
   if (memories_.in(kHost).size() == 1) {
     return;
   }
-  for (std::uint32_t& vain = memories_.first(kHost).climbs_in_vain; vain != 0; --vain) {
-    climb_.was_in_vain();
+  for (MemoryLedger* const memory : memories_.in(kHost)) {
+    for (std::uint32_t& vain = memory->climbs_in_vain; vain != 0; --vain) {
+      climb_.was_in_vain();
+    }
   }
   for (const ExtentRef ref : std::exchange(wishes_, {})) {
-    (void)climb(ref);
+    (void)move_to_preferred(ref);
   }
   const std::uint32_t extents = residency_.buffers.used_extents();
   for (unsigned look = 0; look < kLooks && extents != 0 &&
@@ -34,29 +37,59 @@ void Room::look_for_use(ExtentRef ref) {
   }
   Extent& extent = directory_.at(ref);
   MemoryLedger& memory = memories_.of(kHost, directory_.frame(kHost, ref));
-  if (memory.rank() == 0 || extent.prefetched || directory_.touchable(ref)) {
+  const std::uint64_t bytes = directory_.bytes_of(ref);
+  if (memory.rank() < extent.preferred && climb_.may(bytes) && move_to_preferred(ref)) {
+    climb_.climbed(bytes);
+  }
+  if (memory.rank() <= extent.preferred || extent.prefetched || directory_.touchable(ref)) {
     return;
   }
   if (directory_.word(kHost, ref).take_referenced()) {
     Copies::recency_for(memory, ref).advised(ref, Advice::touched, 0);
     extent.uses = extent.uses == 0 ? 1 : Climb::kUses;
   }
-  const std::uint64_t bytes = directory_.bytes_of(ref);
-  if (Climb::wants(extent.uses) && climb_.may(bytes) && climb(ref)) {
+  if (Climb::wants(extent.uses) && climb_.may(bytes) && move_to_preferred(ref)) {
     climb_.climbed(bytes);
   }
 }
 
-// If the faster memory has no room, room is made: its coldest extents sink for one that is used,
-// which climbs in a later round. Returns whether something was done.
-bool Room::climb(ExtentRef ref) {
+// Returns whether something was done.
+bool Room::move_to_preferred(ExtentRef ref) {
   if (!directory_.begun(ref) || !directory_.readable(ref, kHost) ||
       !engine_.can_relocate(ref, kHost) || engine_.is_stuck(ref)) {
     return false;
   }
   const unsigned rank = memories_.of(kHost, directory_.frame(kHost, ref)).rank();
+  const unsigned preferred = directory_.at(ref).preferred;
+  return rank < preferred ? go_down(ref, *memories_.in(kHost)[preferred]) : climb(ref, rank);
+}
+
+// To a slower memory only if that has room beyond what it keeps for victims: an extent that may
+// stay where it is displaces no other.
+bool Room::go_down(ExtentRef ref, MemoryLedger& to) {
   const std::uint64_t bytes = directory_.bytes_of(ref);
-  for (MemoryLedger* const memory : memories_.in(kHost).first(rank)) {
+  const FrameUsage usage = to.tier->usage();
+  if (!may_receive(to, bytes) || !engine_.takes_extents(to) ||
+      usage.in_use + bytes + to.ahead > usage.budget) {
+    return false;
+  }
+  const FrameId frame = to.take_frame(directory_.frame_request(ref, kHost));
+  if (!frame.valid()) {
+    return false;
+  }
+  if (!engine_.start_climb(ref, kHost, frame)) {
+    to.give_frame(frame, bytes);
+    return false;
+  }
+  return true;
+}
+
+// To the memory that the extent prefers, else to the lowest rank above that one. If a memory has no
+// room, room is made: its coldest extents sink for one that is used, which climbs in a later round.
+bool Room::climb(ExtentRef ref, unsigned rank) {
+  const std::uint64_t bytes = directory_.bytes_of(ref);
+  const unsigned preferred = directory_.at(ref).preferred;
+  for (MemoryLedger* const memory : memories_.in(kHost).subspan(preferred, rank - preferred)) {
     if (!may_receive(*memory, bytes) || !engine_.takes_extents(*memory)) {
       continue;
     }

@@ -74,7 +74,7 @@ bool Desk::collect(Request& request) {
       continue;
     }
     request.short_of_room = true;
-    room_.note_shortage(space, missing[space].bytes);
+    room_.note_shortage(space, missing[space]);
     // Bytes that were freed at once may be of no use to this request yet, for example if frames of
     // several sizes share chunks.
     for (MemoryLedger* const memory : memories_.in(space)) {
@@ -145,7 +145,7 @@ void Desk::serve_prefetch() {
       }
       unhold(need);
       if (!need.has_room() && memories_.freeing(need.space)) {
-        room_.note_shortage(need.space, room_.lack_of(need).bytes);
+        room_.note_shortage(need.space, room_.lack_of(need));
         return;  // On its way.
       }
     }

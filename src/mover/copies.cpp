@@ -61,7 +61,7 @@ void Copies::settle(ExtentRef ref) {
 
 void Copies::lose(ExtentRef ref, const MemoryLedger& memory) {
   directory_.word(kHost, ref).set_phase(Phase::lost);
-  directory_.at(ref).lost_with = static_cast<std::uint8_t>(memory.index);
+  directory_.at(ref).lost_with = memory.index & 0xf;
   ++losses_[directory_.at(ref).buffer];
 }
 

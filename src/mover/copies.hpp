@@ -50,7 +50,7 @@ class Copies {
   void give_parts(FrameId frame, unsigned space, PageMask pages);
   /// The extent leaves the memory: it may have climbed there in vain.
   static void note_left(Extent& extent, MemoryLedger& memory) {
-    memory.climbs_in_vain += extent.uses != 0 && memory.rank() == 0 ? 1 : 0;
+    memory.climbs_in_vain += extent.uses != 0 && memory.rank() == extent.preferred ? 1 : 0;
     extent.uses = 0;
   }
   /// The order of victims, with a record for the extent: the admission of each request that may

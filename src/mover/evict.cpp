@@ -132,12 +132,17 @@ bool TransferEngine::has_room_below(ExtentRef ref, unsigned space) const {
   return false;
 }
 
-// Moves a victim to the next memory of higher rank that has room. Returns false if none has. These
-// are then asked to have room for the next one. The step frees their frames ahead of need later:
-// this is the middle of a search for victims.
+// Moves a victim to the next memory of higher rank that has room; the one that it prefers comes
+// first. Returns false if none has. These are then asked to have room for the next one. The step
+// frees their frames ahead of need later: this is the middle of a search for victims.
 bool TransferEngine::sink(ExtentRef ref, unsigned space, Priority priority) {
   const std::uint64_t bytes = directory_.bytes_of(ref);
-  for (MemoryLedger* const memory : memories_below(ref, space)) {
+  const std::span<MemoryLedger* const> below = memories_below(ref, space);
+  const unsigned lowest = below.empty() ? 0 : below.front()->rank();
+  const unsigned preferred = directory_.at(ref).preferred;
+  const unsigned first = preferred > lowest ? preferred - lowest : 0;
+  for (unsigned position = 0; position < below.size(); ++position) {
+    MemoryLedger* const memory = below[Placement::in_order(position, first)];
     if (!takes_extents(*memory)) {
       continue;
     }

@@ -33,18 +33,22 @@ void Room::plan(Need& need) {
   }
 }
 
-// An extent in parts is in the first memory. If that has no room and nothing can leave it, the
-// whole extent comes to another memory.
+// An extent in parts is in the first memory. If that has no room and nothing can leave it, or if
+// the extent prefers another memory, the whole extent comes to another one.
 bool Room::has_other_memory_for(const Need& need) const {
   return memories_.in(need.space).size() > 1 && engine_.parts().there(need.ref) == 0 &&
-         searched(memories_.first(need.space));
+         (preferred(need.ref, need.space) != 0 || searched(memories_.first(need.space)));
 }
 
 Room::Lack Room::lack_of(Need& need) {
   plan(need);
   const std::uint64_t bytes =
       need.part != 0 ? bytes_of_pages(need.part) : directory_.bytes_of(need.ref);
-  return {.bytes = bytes, .in_parts = need.part != 0 ? bytes : 0, .smallest = bytes};
+  Lack lack{.bytes = bytes, .in_parts = need.part != 0 ? bytes : 0, .smallest = bytes};
+  if (need.part == 0) {
+    lack.preferring[preferred(need.ref, need.space)] = bytes;
+  }
+  return lack;
 }
 
 bool Room::take_room(Need& need) {

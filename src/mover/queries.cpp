@@ -8,7 +8,9 @@ namespace tiermem {
 
 void Queries::advise(Request& request) {
   // These are flags of the record, and hold for an extent that is absent.
-  const bool lasts = request.advice == Advice::streamed || request.advice == Advice::keep;
+  const bool lasts = request.advice == Advice::streamed || request.advice == Advice::keep ||
+                     request.advice == Advice::preferred;
+  const MemoryLedger* const memory = host_memory_at(request.tier);
   for (const Span& span : request.spans) {
     // An extent that has not begun is in no order. Advice about the order passes it by, so that
     // such advice for a reservation of terabytes needs no memory for records.
@@ -29,16 +31,44 @@ void Queries::advise(Request& request) {
     }
     each([&](ExtentRef ref) {
       directory_.begin(span, ref);
+      if (request.advice == Advice::preferred) {
+        prefer(ref, memory);
+        return;
+      }
       if (!room_.find_record(span.space, ref)) {
         return;  // The advice is lost.
       }
       if (request.advice == Advice::will_need) {
         room_.wish_climb(ref);
       }
-      for (MemoryLedger* const memory : memories_.in(span.space)) {
-        Copies::recency_for(*memory, ref).advised(ref, request.advice, request.value);
+      for (MemoryLedger* const receiver : memories_.in(span.space)) {
+        Copies::recency_for(*receiver, ref).advised(ref, request.advice, request.value);
       }
     });
+  }
+}
+
+// Returns the host's memory at the place, or null: another place prefers none of them.
+const MemoryLedger* Queries::host_memory_at(Place place) const {
+  for (const MemoryLedger* const memory : memories_.in(kHost)) {
+    if (memory->tier->place() == place) {
+      return memory;
+    }
+  }
+  return nullptr;
+}
+
+// The extent goes to the memory in the background. Without a memory it is as an extent that prefers
+// the first one, and is left where it is.
+void Queries::prefer(ExtentRef ref, const MemoryLedger* memory) {
+  Extent& extent = directory_.at(ref);
+  const unsigned rank = memory != nullptr ? memory->rank() : 0;
+  if (extent.preferred != rank) {
+    extent.preferred = rank & 0xf;
+    extent.uses = 0;
+  }
+  if (memory != nullptr) {
+    room_.wish_climb(ref);
   }
 }
 

@@ -41,6 +41,8 @@ class Queries {
   void move_slots(const Request& request, bool resting) const;
 
  private:
+  const MemoryLedger* host_memory_at(Place place) const;
+  void prefer(ExtentRef ref, const MemoryLedger* memory);
   std::uint64_t add_tiers(const BufferRecord& record, Census::Row& row) const;
   bool at_rest_below(ExtentRef ref) const;
   bool move_slots(ExtentRef from, ExtentRef to) const;

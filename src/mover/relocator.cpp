@@ -63,7 +63,8 @@ void Relocator::moved(Relocate& transfer) {
     to.unused_prefetched += bytes;
   }
   Copies::note_left(extent, from);
-  extent.uses = transfer.climbs && to.rank() == 0 ? 1 : 0;
+  const bool climbed = transfer.climbs && to.rank() < from.rank();
+  extent.uses = climbed && to.rank() == extent.preferred ? 1 : 0;
   from.recency.removed(ref, true);
   (void)word.take_referenced();
   Copies::recency_for(to, ref).inserted(ref, bytes);

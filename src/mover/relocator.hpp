@@ -1,7 +1,8 @@
 // Relocations: an extent gets a frame of another memory of its space. Its address, its checksums,
 // its slot and whether it is dirty stay as they are. A victim goes to a memory of higher rank
-// (TransferEngine::sink()), and an extent that is used climbs to one of lower rank
-// (mover/climbs.cpp). The stepping thread only; never waits.
+// (TransferEngine::sink()). An extent that is used climbs to one of lower rank, and one that
+// prefers a memory of higher rank goes there (mover/climbs.cpp). The stepping thread only; never
+// waits.
 //
 // The word is `outgoing` until the end, and views and touches wait for it, as they wait for an
 // extent that leaves and comes back. A failure leaves the extent where it was.

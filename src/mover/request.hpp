@@ -84,7 +84,7 @@ struct Request : InArena {
   bool for_stream = false;  ///< acquire: the caller makes a stream wait for copies in progress.
   Advice advice = Advice::normal;
   std::uint64_t value = 0;  ///< advise: its value. set_budget: bytes.
-  Place tier{};             ///< set_budget.
+  Place tier{};             ///< set_budget; advise with Advice::preferred: the memory.
   BufferInfo* info = nullptr;
   Census* census = nullptr;
   Stats* stats = nullptr;

@@ -36,28 +36,39 @@ bool Room::ever_fits(unsigned space, std::uint64_t bytes) const {
   return bytes + bounce <= memories_.usage(space).budget;
 }
 
-// The memory of the lowest rank with room gives the frame.
+// Returns the rank of the memory of the space that comes first for the extent. Only the host has
+// several.
+unsigned Room::preferred(ExtentRef ref, unsigned space) const {
+  return space == kHost ? directory_.at(ref).preferred : 0u;
+}
+
+// The preferred memory gives the frame if it has room, or else the memory of the lowest rank that
+// has.
 FrameId Room::frame_for(ExtentRef ref, unsigned space) {
-  const bool some_closed = memories_.in(space).size() > 1 && memories_.any_open(space, now_);
-  for (MemoryLedger* const memory : memories_.in(space)) {
-    if ((some_closed && !engine_.takes_extents(*memory)) || keeps_room_for_victims(*memory, ref)) {
+  const std::span<MemoryLedger* const> memories = memories_.in(space);
+  const bool some_closed = memories.size() > 1 && memories_.any_open(space, now_);
+  for (unsigned position = 0; position < memories.size(); ++position) {
+    MemoryLedger& memory = *memories[Placement::in_order(position, preferred(ref, space))];
+    if ((some_closed && !engine_.takes_extents(memory)) || keeps_its_room(memory, ref)) {
       continue;
     }
-    if (const FrameId frame = frame_in(*memory, ref); frame.valid()) {
+    if (const FrameId frame = frame_in(memory, ref); frame.valid()) {
       return frame;
     }
   }
   return {};
 }
 
-// A slower memory keeps what it has free ahead of need for victims of the faster ones: each promote
-// then finds its room there, where it is used. If nothing in these can leave, the room is taken.
-bool Room::keeps_room_for_victims(const MemoryLedger& memory, ExtentRef ref) const {
-  if (memory.rank() == 0 || memory.ahead == 0) {
+// A memory that the extent does not prefer keeps what it has free ahead of need: a slower one for
+// victims of the faster ones, and the first one for extents that prefer it. Each promote then finds
+// its room in the preferred memory. If nothing there can leave, the room is taken.
+bool Room::keeps_its_room(const MemoryLedger& memory, ExtentRef ref) const {
+  const unsigned wanted = preferred(ref, memory.space);
+  if (memory.rank() == wanted || memory.ahead == 0) {
     return false;
   }
   const std::uint64_t bytes = directory_.bytes_of(ref);
-  const MemoryLedger& first = memories_.first(memory.space);
+  const MemoryLedger& first = *memories_.in(memory.space)[wanted];
   const FrameUsage usage = memory.tier->usage();
   return may_receive(first, bytes) && !searched(first) &&
          usage.in_use + bytes + memory.ahead > usage.budget;
@@ -88,8 +99,17 @@ void Room::serve_taken_frames() {
   }
 }
 
-void Room::note_shortage(unsigned space, std::uint64_t bytes) {
-  memory_for(space, bytes).note_shortage(bytes, ahead_bytes_max_);
+void Room::note_shortage(unsigned space, const Lack& lack) {
+  std::uint64_t others = lack.bytes;
+  for (unsigned rank = 1; rank < memories_.in(space).size(); ++rank) {
+    if (const std::uint64_t bytes = lack.preferring[rank]; bytes != 0) {
+      memory_for(space, bytes, rank).note_shortage(bytes, ahead_bytes_max_);
+      others -= bytes;
+    }
+  }
+  if (others != 0) {
+    memory_for(space, others).note_shortage(others, ahead_bytes_max_);
+  }
 }
 
 void Room::begin_search() {
@@ -145,7 +165,7 @@ Recency::Candidate Room::candidate(ExtentRef ref, MemoryLedger& memory) {
   const ExtentBits bits = word.load();
   bool referenced = word.take_referenced();
   const bool ahead = extent.prefetched && space == kHost;
-  if (extent.uses != 0 && referenced && memory.rank() == 0) {
+  if (extent.uses != 0 && referenced && memory.rank() == preferred(ref, space)) {
     extent.uses = 0;
     climb_.was_used();
   }
@@ -174,8 +194,8 @@ void Room::settle() {
   }
 }
 
-// Room is made in the memory of the lowest rank that can have the extents. The next one makes room
-// for the rest, if the first is too small or nothing in it can leave.
+// Room is made in the memory that the extents prefer, else in that of the lowest rank that can have
+// them. The next one makes room for the rest, if that one is too small or nothing in it can leave.
 void Room::make_room(unsigned space, const Lack& lack, Priority priority, bool desperate) {
   const std::span<MemoryLedger* const> memories = memories_.in(space);
   if (memories.size() == 1) {
@@ -187,13 +207,24 @@ void Room::make_room(unsigned space, const Lack& lack, Priority priority, bool d
     return;  // The others follow when these have their room.
   }
   std::uint64_t bytes = lack.bytes;
-  for (MemoryLedger* const memory : memories) {
-    if (bytes == 0 || !may_receive(*memory, lack.smallest)) {
-      continue;
+  std::array<std::uint64_t, kMostMemories> made{};  // By rank, for those that prefer the memory.
+  const auto make_in = [&](MemoryLedger& memory, std::uint64_t wanted) -> std::uint64_t {
+    const std::uint64_t before = made[memory.rank()];
+    const std::uint64_t budget = memory.tier->usage().budget;
+    const std::uint64_t share = std::min(wanted, budget - std::min(budget, before));
+    if (share == 0 || !may_receive(memory, lack.smallest)) {
+      return 0;
     }
-    const std::uint64_t share = std::min(bytes, memory->tier->usage().budget);
-    make_room(*memory, share, priority, desperate);
-    bytes -= searched(*memory) ? 0 : share;
+    // What was made before is on its way, and counts as made.
+    make_room(memory, before + share, priority, desperate);
+    return searched(memory) ? 0 : share;
+  };
+  for (unsigned rank = 1; rank < memories.size(); ++rank) {
+    made[rank] = make_in(*memories[rank], lack.preferring[rank]);
+    bytes -= made[rank];
+  }
+  for (MemoryLedger* const memory : memories) {
+    bytes -= make_in(*memory, bytes);
   }
 }
 
@@ -210,14 +241,14 @@ bool Room::may_receive(const MemoryLedger& memory, std::uint64_t extent_bytes) c
   return memories_.in(memory.space).size() == 1 || pressure_of(memory).can_have(extent_bytes);
 }
 
-// Returns the memory that is short of room for an extent.
-MemoryLedger& Room::memory_for(unsigned space, std::uint64_t bytes) {
+// Returns the memory that is short of room for an extent that prefers the memory of this rank.
+MemoryLedger& Room::memory_for(unsigned space, std::uint64_t bytes, unsigned preferred) {
   std::array<Placement::Pressure, kMostMemories> pressures;
   const std::span<MemoryLedger* const> memories = memories_.in(space);
   for (std::size_t rank = 0; rank < memories.size(); ++rank) {
     pressures[rank] = pressure_of(*memories[rank]);
   }
-  const unsigned rank = Placement::memory(bytes, {pressures.data(), memories.size()});
+  const unsigned rank = Placement::memory(bytes, {pressures.data(), memories.size()}, preferred);
   return rank != Placement::kNone ? *memories[rank] : memories_.first(space);
 }
 

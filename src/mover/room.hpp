@@ -7,6 +7,7 @@
 //   else
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "base/arena.hpp"
@@ -63,10 +64,15 @@ class Room {
     std::uint64_t bytes = 0;
     std::uint64_t in_parts = 0;  ///< The part of `bytes` for pages of extents in parts.
     std::uint64_t smallest = ~std::uint64_t{0};  ///< The least that one need lacks.
+    /// By rank: the part of `bytes` for extents that prefer this memory. [0] is not used.
+    std::array<std::uint64_t, kMostMemories> preferring{};
     void add(const Lack& more) {
       bytes += more.bytes;
       in_parts += more.in_parts;
       smallest = smallest < more.smallest ? smallest : more.smallest;
+      for (unsigned rank = 1; rank < kMostMemories; ++rank) {
+        preferring[rank] += more.preferring[rank];
+      }
     }
   };
   /// Returns the room that the need lacks.
@@ -85,8 +91,8 @@ class Room {
   /// Evicts until what is lacking, and what is kept ahead of need, is on its way to be free in the
   /// space. `desperate`: also extents that were prefetched and not used.
   void make_room(unsigned space, const Lack& lack, Priority priority, bool desperate = false);
-  /// A request waits for frames of `bytes`: more is kept free from now on.
-  void note_shortage(unsigned space, std::uint64_t bytes);
+  /// A request waits for what is lacking: more is kept free from now on.
+  void note_shortage(unsigned space, const Lack& lack);
   /// Returns whether all was looked at, or enough of it, in each memory of the space that can have
   /// what is lacking, and nothing is on its way.
   bool searched(unsigned space, const Lack& lack) const;
@@ -96,11 +102,12 @@ class Room {
   std::uint64_t unused_prefetched(unsigned space) const;
   bool drop_from_slots(std::uint64_t bytes);
 
-  // ---- Climbs: extents that are used move to faster memories of their space
+  // ---- Climbs: extents move to the memory that they prefer, from slower ones if they are used
 
-  /// Looks at some extents of slower memories, and moves those that are used. Part of the step.
+  /// Looks at some extents that are not in the memory that they prefer, and moves them if they are
+  /// used or if that memory is a slower one with room. Part of the step.
   void serve_climbs();
-  /// A hint says that the extent will be used soon.
+  /// A hint says that the extent will be used soon, or that it prefers another memory.
   void wish_climb(ExtentRef ref);
 
   // ---- Destages: slot tiers keep some slots ready, by copies of others in the next tier
@@ -130,11 +137,12 @@ class Room {
  private:
   FrameId frame_for(ExtentRef ref, unsigned space);
   FrameId frame_in(MemoryLedger& memory, ExtentRef ref);
-  bool keeps_room_for_victims(const MemoryLedger& memory, ExtentRef ref) const;
+  bool keeps_its_room(const MemoryLedger& memory, ExtentRef ref) const;
   bool has_other_memory_for(const Need& need) const;
   Placement::Pressure pressure_of(const MemoryLedger& memory) const;
   bool may_receive(const MemoryLedger& memory, std::uint64_t extent_bytes) const;
-  MemoryLedger& memory_for(unsigned space, std::uint64_t bytes);
+  MemoryLedger& memory_for(unsigned space, std::uint64_t bytes, unsigned preferred = 0);
+  unsigned preferred(ExtentRef ref, unsigned space) const;
   void make_room(MemoryLedger& memory, std::uint64_t bytes, Priority priority,
                  bool desperate = false);
   bool searched(const MemoryLedger& memory) const;
@@ -147,7 +155,9 @@ class Room {
   FrameId frame_out_of_window(ExtentRef ref);
   // climbs.cpp
   void look_for_use(ExtentRef ref);
-  bool climb(ExtentRef ref);
+  bool move_to_preferred(ExtentRef ref);
+  bool go_down(ExtentRef ref, MemoryLedger& to);
+  bool climb(ExtentRef ref, unsigned rank);
 
   bool reclaim_spare();
   void note_budget_change(bool on);

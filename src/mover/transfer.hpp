@@ -154,7 +154,7 @@ struct Relocate : Transfer {
   static constexpr Kind kKind = Kind::relocate;
 
   FrameId to{};         ///< The frame in another memory of the space. The transfer owns it.
-  bool climbs = false;  ///< Towards a lower rank, because it is used.
+  bool climbs = false;  ///< Towards the preferred memory, because it is used or a hint says so.
 };
 
 /// From the extent's slot to a slot in another tier, through `frame`. The transfer owns the frame

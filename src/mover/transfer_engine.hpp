@@ -101,8 +101,8 @@ class TransferEngine {
   /// Gives up this space's copy, and writes it down first if it is the only one. Returns false if
   /// the extent cannot leave now.
   bool start_evict(ExtentRef ref, unsigned space, Priority priority);
-  /// Moves the extent to the frame, of another memory of the space, because it is used. Returns
-  /// false if it cannot move now: the frame stays the caller's.
+  /// Moves the extent to the frame, of another memory of the space, because it is used or prefers
+  /// that memory. Returns false if it cannot move now: the frame stays the caller's.
   bool start_climb(ExtentRef ref, unsigned space, FrameId to) {
     return relocator_.start(ref, space, to, Priority::background, true);
   }

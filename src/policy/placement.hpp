@@ -28,23 +28,31 @@ struct Placement {
   };
   static constexpr unsigned kNone = ~0u;
 
-  /// Returns the rank of the memory that receives an extent of `bytes`: the lowest with room. If
-  /// none has room, it is the lowest in which room can be made, else the lowest that can have such
-  /// an extent at all, else kNone. `memories`: those of the space, by rank.
-  static unsigned memory(std::uint64_t bytes, std::span<const Pressure> memories) {
-    const auto lowest = [&](const auto& fits) {
-      for (unsigned rank = 0; rank < memories.size(); ++rank) {
-        if (fits(memories[rank])) {
+  /// Returns the rank of the memory at a position of the order in which an extent looks for one:
+  /// the memory that it prefers, then the others by rank.
+  static unsigned in_order(unsigned position, unsigned preferred) {
+    return position == 0 ? preferred : position - (position <= preferred ? 1 : 0);
+  }
+
+  /// Returns the rank of the memory that receives an extent of `bytes`: the first with room. If
+  /// none has room, it is the first in which room can be made, else the first that can have such
+  /// an extent at all, else kNone. `memories`: those of the space, by rank. `preferred`: the rank
+  /// of the memory that is first in the order of in_order().
+  static unsigned memory(std::uint64_t bytes, std::span<const Pressure> memories,
+                         unsigned preferred = 0) {
+    const auto first = [&](const auto& fits) {
+      for (unsigned position = 0; position < memories.size(); ++position) {
+        if (const unsigned rank = in_order(position, preferred); fits(memories[rank])) {
           return rank;
         }
       }
       return kNone;
     };
-    unsigned rank = lowest([&](const Pressure& at) { return at.has_room(bytes); });
+    unsigned rank = first([&](const Pressure& at) { return at.has_room(bytes); });
     if (rank == kNone) {
-      rank = lowest([&](const Pressure& at) { return at.can_have(bytes) && !at.stuck; });
+      rank = first([&](const Pressure& at) { return at.can_have(bytes) && !at.stuck; });
     }
-    return rank != kNone ? rank : lowest([&](const Pressure& at) { return at.can_have(bytes); });
+    return rank != kNone ? rank : first([&](const Pressure& at) { return at.can_have(bytes); });
   }
 
   /// The extent, as one memory has it.

@@ -148,6 +148,7 @@ Result<Handle> Buffers::create(const BufferShape& shape) {
   record.extents.store(shape.extents, std::memory_order_relaxed);
   record.extent_shift.store(shape.extent_shift, std::memory_order_relaxed);
   record.read_only.store(shape.read_only, std::memory_order_relaxed);
+  record.preferred.store(shape.preferred, std::memory_order_relaxed);
   record.bytes.store(shape.bytes, std::memory_order_relaxed);
   record.lead.store(shape.lead, std::memory_order_relaxed);
   record.windows[kHost].store(shape.window, std::memory_order_relaxed);

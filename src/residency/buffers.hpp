@@ -49,6 +49,8 @@ struct BufferRecord {
   std::atomic<std::uint32_t> extents{0};
   std::atomic<std::uint8_t> extent_shift{0};
   std::atomic<bool> read_only{false};  ///< The buffer is adopted from a file.
+  /// The number of the host memory that its extents prefer when they begin: Extent::preferred.
+  std::atomic<std::uint8_t> preferred{0};
   std::atomic<std::uint64_t> bytes{0};
   std::atomic<std::uint64_t> lead{0};  ///< Bytes before byte 0 in its first extent (adopted files).
   /// The address of its first extent, by space. The host's is null for a buffer of one extent. A
@@ -83,6 +85,7 @@ struct BufferShape {
   std::uint32_t domain = 0;
   Pool pool = Pool::locked;
   bool read_only = false;
+  std::uint8_t preferred = 0;
   std::uint64_t file = 0;
   const char* label = nullptr;
 };

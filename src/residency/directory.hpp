@@ -41,7 +41,11 @@ class Directory {
   }
   /// Begins an extent of the buffer record `buffer`. An extent of an adopted file is in the file.
   void begin(ExtentRef ref, std::uint32_t buffer, bool adopted) const {
-    if (extents_->begin(ref, buffer, adopted) && adopted) {
+    if (!extents_->begin(ref, buffer, adopted)) {
+      return;
+    }
+    at(ref).preferred = buffers_->at(buffer).preferred.load(std::memory_order_relaxed) & 0xf;
+    if (adopted) {
       return_to_file(ref);
     }
   }

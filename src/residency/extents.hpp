@@ -52,7 +52,9 @@ struct Extent {
   const SlotCopy& copy() const { return copy_; }
 
   /// For the host's phase `lost`: the device space that had the bytes.
-  std::uint8_t lost_with = kHost;
+  std::uint8_t lost_with : 4 = kHost;
+  /// The number of the host memory that it prefers, which is its rank.
+  std::uint8_t preferred : 4 = 0;
   WriteTracking::Memory unwritten = 0;
   bool prefetched : 1 = false;  ///< Promoted by a prefetch and not acquired since.
   /// Mapped: the last try to move it out of its window, or to complete it for another slot, failed.
@@ -63,7 +65,7 @@ struct Extent {
   bool bad_once : 1 = false;
   bool begun : 1 = false;  ///< Used in this life of its buffer: Extents::begin().
   /// Where its space has several memories: rounds in which it was seen to be used since it came to
-  /// this memory; in the first memory, 1 if it has climbed there and was not used since.
+  /// this memory; in the preferred memory, 1 if it has climbed there and was not used since.
   std::uint8_t uses : 2 = 0;
   std::uint32_t buffer = 0;    ///< Index of the buffer's record.
   std::uint32_t transfer = 0;  ///< Number + 1 of its only transfer in progress; 0: none.
@@ -79,6 +81,7 @@ struct Extent {
   PartSize::Memory part_size;
 };
 static_assert(sizeof(Extent) == 64);  // One cache line: a context has one for each begun extent.
+static_assert(kMostMemories <= 16);   // As wide as Extent::preferred.
 
 /// All extents of a context.
 class Extents {

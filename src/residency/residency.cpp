@@ -199,7 +199,8 @@ Code Residency::make_spare(Handle handle) noexcept {
   const ExtentRef first = record->first.load(std::memory_order_relaxed);
   bool may = may_be_spare(record->flags.load(std::memory_order_relaxed), record->domain,
                           record->file, shape.extents) &&
-             !Buffers::is_worn(handle) && spares.has_room(shape);
+             record->preferred.load(std::memory_order_relaxed) == 0 && !Buffers::is_worn(handle) &&
+             spares.has_room(shape);
   if (!buffers.mark_freed(handle)) {
     return Code::stale_handle;
   }
@@ -223,7 +224,8 @@ Code Residency::make_spare(Handle handle) noexcept {
 }
 
 Handle Residency::reuse_spare(const BufferShape& shape, bool windowed) noexcept {
-  if (!may_be_spare(shape.flags, shape.domain, shape.file, shape.extents)) {
+  if (!may_be_spare(shape.flags, shape.domain, shape.file, shape.extents) ||
+      shape.preferred != 0) {  // The frames of spares are of the first memory.
     return 0;
   }
   const std::uint32_t index =

@@ -36,6 +36,7 @@ void Simulation::adopt() {
   shape.pool = host_.window_pool(live.extent_bytes);
   const std::string label = fmt::format("file{}", next_serial_);
   shape.label = label.c_str();
+  shape.preferred = some_memory();
   shape.window =
       *host_.reserve_window(shape.extents * live.extent_bytes, live.extent_bytes, mapped);
   live.mapped = mapped ? shape.window : nullptr;

@@ -33,6 +33,7 @@ void Simulation::alloc() {
   shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(live.extent_bytes));
   shape.extents = static_cast<std::uint32_t>(extents);
   shape.domain = !usual && world_.one_in(4) ? 1 : 0;
+  shape.preferred = some_memory();
   const bool droppable = !usual && world_.one_in(5);
   shape.flags = (droppable ? std::uint32_t{kDroppable} : 0) |
                 (mapped ? std::uint32_t{kMapped} : 0) |
@@ -65,8 +66,8 @@ void Simulation::alloc() {
   live.handle = *handle;
   live.model.assign(live.bytes, std::byte{0});
   live.unsure.assign(extents, false);
-  note("alloc {} bytes {} window {} spare {}{}{}", label, live.bytes, windowed, spare != 0,
-       droppable ? " droppable" : "", mapped ? " mapped" : "");
+  note("alloc {} bytes {} window {} spare {}{}{} prefers {}", label, live.bytes, windowed,
+       spare != 0, droppable ? " droppable" : "", mapped ? " mapped" : "", shape.preferred);
   if (mapped && swarm_.device_frames != 0) {
     Span span;
     const Access on_device{live.handle, 0, 1, kRead, {Kind::gpu, 0}, 0};
@@ -565,7 +566,20 @@ void Simulation::advise() {
                                   Advice::next_use, Advice::touched, Advice::will_need};
   p.request.advice = kAdvice[world_.below(kAdvice.size())];
   p.request.value = ordinal_ + world_.below(3);
+  if (!swarm_.further_frames.empty() && memory_dice_() % 3 == 0) {
+    p.request.advice = Advice::preferred;
+    p.request.tier = memory_dice_() % 8 == 0 ? Place{} : host_.memory(some_memory()).place();
+  }
   mover_.post(&p.request);
+}
+
+// Draws the memory of the host that a buffer prefers, by its number. Half of the buffers prefer the
+// first one. A world with one memory draws nothing.
+std::uint8_t Simulation::some_memory() {
+  if (swarm_.further_frames.empty() || memory_dice_() % 2 == 0) {
+    return 0;
+  }
+  return static_cast<std::uint8_t>(1 + memory_dice_() % swarm_.further_frames.size());
 }
 
 }  // namespace tiermem::sim

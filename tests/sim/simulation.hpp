@@ -249,6 +249,7 @@ class Simulation {
   void check_pins();
   void compare_children();
   void advise();
+  std::uint8_t some_memory();
 
   void finish(Pending& p);
   void count_fruitless(bool asks_again);

@@ -150,6 +150,7 @@ class SteppedMover {
     shape.extents = extents;
     shape.flags = flags;
     shape.label = "buffer";
+    shape.preferred = preferred_;
     if (extents > 1 || (flags & kMapped) != 0) {
       shape.window = *host.reserve_window(shape.bytes, extent_bytes, (flags & kMapped) != 0);
       shape.pool = host.window_pool(extent_bytes);
@@ -157,6 +158,13 @@ class SteppedMover {
     return *residency.buffers.create(shape);
   }
   Handle mapped(std::uint32_t extents = 1) { return buffer(extents, kMapped); }
+  /// Creates a buffer that prefers the host's memory of this rank.
+  Handle preferring(unsigned rank, std::uint32_t extents = 1, std::uint32_t flags = 0) {
+    preferred_ = static_cast<std::uint8_t>(rank);
+    const Handle made = buffer(extents, flags);
+    preferred_ = 0;
+    return made;
+  }
 
   BufferRecord& record(Handle handle) { return residency.buffers.at(Buffers::index_of(handle)); }
   ExtentRef ref(Handle handle, std::uint32_t i = 0) { return record(handle).first.load() + i; }
@@ -251,6 +259,14 @@ class SteppedMover {
     post(call);
     settle();
     return call;
+  }
+  /// Gives the hint that the buffer prefers the memory at the place.
+  void prefer(Handle handle, Place place) {
+    Call& call = prepare(RequestKind::advise, {access(handle, kRead)});
+    call.request.advice = Advice::preferred;
+    call.request.tier = place;
+    post(call);
+    end_all();
   }
   void cancel(Call& call) {
     call.request.cancel = true;
@@ -398,6 +414,7 @@ class SteppedMover {
   inline static SteppedMover* watching_ = nullptr;
   std::map<ExtentRef, std::byte*> shown_;  // In this step.
   bool told_ = false;
+  std::uint8_t preferred_ = 0;
   unsigned answers_ = 0;
   std::deque<Call> calls_;  // They must outlive the mover, which has pointers to their requests.
 

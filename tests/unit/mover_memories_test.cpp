@@ -238,5 +238,206 @@ TEST(MoverMemories, device_s_victim_goes_to_any_memory_of_the_host) {
   m.release(view);
 }
 
+// ---- Extents that prefer a memory
+
+// Uses the buffer in several rounds, with steps between them.
+void use_repeatedly(Step& m, Handle handle, int value) {
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(m.value(handle), value);
+    m.now += 2 * Climb::kRoundNs;
+    (void)m.ask(RequestKind::clean, {Step::access(handle, kRead)});
+    m.end_all();
+  }
+}
+
+TEST(MoverMemories, extent_prefers_a_slower_memory_then_it_comes_there_first_and_uses_keep_it) {
+  Step m({.frames = 3, .slower = {2, 2}});
+  const Handle far = m.preferring(2), near = m.preferring(0), plain = m.buffer();
+  m.write(far, 1);
+  m.write(near, 2);
+  m.write(plain, 3);
+  EXPECT_EQ(m.rank(far), 2u);
+  EXPECT_EQ(m.rank(near), 0u);
+  EXPECT_EQ(m.rank(plain), 0u);
+  use_repeatedly(m, far, 1);
+  EXPECT_EQ(m.rank(far), 2u) << "the first memory had room, and the extent was used";
+  EXPECT_EQ(m.host.relocated(), 0u);
+}
+
+TEST(MoverMemories, preferred_memory_is_full_then_the_others_take_the_extent_by_rank) {
+  Step m({.frames = 1, .slower = {1, 1}});
+  std::vector<Handle> all;
+  for (unsigned char i = 0; i < 3; ++i) {
+    all.push_back(m.preferring(1));
+    m.write(all.back(), i);
+  }
+  EXPECT_EQ(m.rank(all[0]), 1u);
+  EXPECT_EQ(m.rank(all[1]), 0u);
+  EXPECT_EQ(m.rank(all[2]), 2u);
+}
+
+TEST(MoverMemories, all_memories_are_full_then_room_is_made_in_the_preferred_one) {
+  Step m({.frames = 1, .slower = {1, 1}});
+  const Handle first = m.buffer(), last = m.preferring(2), next = m.preferring(1);
+  m.write(first, 1);
+  m.write(last, 2);
+  m.write(next, 3);
+  const Handle wanted = m.preferring(2);
+  m.write(wanted, 4);
+  EXPECT_EQ(m.rank(wanted), 2u);
+  EXPECT_FALSE(m.resident(last));
+  EXPECT_EQ(m.rank(first), 0u);
+  EXPECT_EQ(m.rank(next), 1u);
+}
+
+TEST(MoverMemories, preferred_memory_is_pinned_then_room_is_made_by_rank) {
+  Step m({.frames = 1, .slower = {1}});
+  const Handle pinned = m.preferring(1), first = m.buffer();
+  m.write(pinned, 1);
+  m.write(first, 2);
+  Call& view = m.acquire(pinned, kRead);
+  const Handle wanted = m.preferring(1);
+  m.write(wanted, 3);
+  EXPECT_EQ(m.rank(wanted), 0u);
+  EXPECT_FALSE(m.resident(first));
+  m.release(view);
+}
+
+TEST(MoverMemories, extent_was_in_a_slot_then_it_comes_back_to_the_preferred_memory) {
+  Step m({.frames = 3, .slower = {3}});
+  const Handle far = m.preferring(1, 2);
+  m.write(far, 7);
+  m.evict(far);
+  EXPECT_EQ(m.value(far), 7);
+  EXPECT_EQ(m.rank(far, 0) + m.rank(far, 1), 2u);
+  m.evict(far);
+  (void)m.ask(RequestKind::prefetch, {Step::access(far, kRead)});
+  m.end_all();
+  EXPECT_EQ(m.rank(far, 0) + m.rank(far, 1), 2u);
+}
+
+TEST(MoverMemories, extent_sank_below_the_preferred_memory_then_it_climbs_back_to_that_one) {
+  Step m({.frames = 2, .slower = {1, 2}});
+  const Handle middle = m.preferring(1);
+  m.write(middle, 5);
+  Call& smaller = m.set_budget(0, kSecond);
+  m.end_all();
+  ASSERT_EQ(smaller.code(), Code::ok) << smaller.request.status.message();
+  ASSERT_EQ(m.rank(middle), 2u);
+  (void)m.set_budget(Step::kExtent, kSecond);
+  m.end_all();
+  use_repeatedly(m, middle, 5);
+  EXPECT_EQ(m.rank(middle), 1u) << "the first memory had room, too";
+}
+
+TEST(MoverMemories, victim_of_the_first_memory_sinks_to_the_preferred_one) {
+  Step m({.frames = 1, .slower = {2, 1}});
+  const Handle last = m.preferring(2), far = m.preferring(2);
+  m.write(last, 1);
+  m.write(far, 2);
+  ASSERT_EQ(m.rank(far), 0u);
+  (void)m.free(last);
+  Call& smaller = m.set_budget(0);
+  m.end_all();
+  ASSERT_EQ(smaller.code(), Code::ok) << smaller.request.status.message();
+  EXPECT_EQ(m.rank(far), 2u);
+  EXPECT_EQ(m.value(far), 2);
+}
+
+TEST(MoverMemories, hint_prefers_another_memory_then_the_extents_go_there_and_keep_their_bytes) {
+  Step m({.frames = 3, .slower = {2}});
+  const Handle plain = m.buffer(2), mapped = m.mapped();
+  m.write(plain, 1);
+  (void)m.touch(mapped, 0, true);
+  m.end_all();
+  std::memset(m.window(mapped), 9, Step::kExtent);
+  m.host.written(m.window(mapped));
+  ASSERT_EQ(m.rank(plain, 0) + m.rank(plain, 1) + m.rank(mapped), 0u);
+  m.prefer(plain, kSecond);
+  EXPECT_EQ(m.rank(plain, 0) + m.rank(plain, 1), 2u);
+  EXPECT_EQ(m.value(plain), 1);
+  m.prefer(mapped, kSecond);
+  EXPECT_EQ(m.rank(mapped), 0u) << "the other memory has no room, and makes none for it";
+  m.prefer(plain, {Kind::dram, 0});
+  EXPECT_EQ(m.rank(plain, 0) + m.rank(plain, 1), 0u);
+  EXPECT_EQ(m.value(plain), 1);
+  EXPECT_EQ(m.window(mapped)[0], std::byte{9});
+}
+
+TEST(MoverMemories, preferred_memory_gets_room_then_extents_of_faster_memories_go_down_to_it) {
+  Step m({.frames = 2, .slower = {1}});
+  const Handle other = m.preferring(1), far = m.preferring(1);
+  m.write(other, 1);
+  m.write(far, 2);
+  ASSERT_EQ(m.rank(far), 0u);
+  (void)m.free(other);
+  m.now += 2 * Climb::kRoundNs;
+  m.step();
+  m.end_all();
+  EXPECT_EQ(m.rank(far), 1u);
+  EXPECT_EQ(m.value(far), 2);
+}
+
+TEST(MoverMemories, hint_takes_the_preference_back_then_nothing_moves_until_it_is_used) {
+  Step m({.frames = 2, .slower = {2}});
+  const Handle far = m.preferring(1);
+  m.write(far, 3);
+  m.prefer(far, {});
+  EXPECT_EQ(m.rank(far), 1u);
+  use_repeatedly(m, far, 3);
+  EXPECT_EQ(m.rank(far), 0u);
+}
+
+TEST(MoverMemories, extent_had_not_begun_then_the_hint_holds_for_its_first_use) {
+  Step m({.frames = 2, .slower = {2}});
+  const Handle far = m.buffer();
+  m.prefer(far, kSecond);
+  m.write(far, 4);
+  EXPECT_EQ(m.rank(far), 1u);
+}
+
+TEST(MoverMemories, device_s_victim_goes_to_the_memory_of_the_host_that_it_prefers) {
+  Step m({.frames = 2, .devices = 1, .on_device = 1, .slower = {2}});
+  const Handle far = m.preferring(1), next = m.buffer();
+  m.write_on_device(far, 2);
+  m.write_on_device(next, 3);
+  EXPECT_EQ(m.rank(far), 1u);
+  EXPECT_EQ(m.value(far), 2);
+}
+
+TEST(MoverMemories, mapped_extent_prefers_a_slower_memory_then_it_comes_there_whole) {
+  Step m({.frames = 4, .parts = true, .slower = {2}});
+  const Handle far = m.preferring(1, 1, kMapped);
+  (void)m.touch(far, 0, true);
+  m.end_all();
+  std::memset(m.window(far), 6, Step::kExtent);
+  m.host.written(m.window(far));
+  m.evict(far);
+  (void)m.touch(far, 2);
+  m.end_all();
+  EXPECT_EQ(m.extent(far).parts, 0u);
+  ASSERT_TRUE(m.resident(far));
+  EXPECT_EQ(m.rank(far), 1u);
+  EXPECT_EQ(m.window(far)[0], std::byte{6});
+}
+
+TEST(MoverMemories, buffer_prefers_a_slower_memory_then_it_is_no_spare_one) {
+  Step m({.frames = 2, .slower = {2}});
+  m.residency.spares.set_limit(4 * Step::kExtent);
+  const Handle far = m.preferring(1), near = m.buffer();
+  m.write(far, 1);
+  m.write(near, 2);
+  EXPECT_EQ(m.residency.make_spare(far), Code::busy);
+  EXPECT_EQ(m.residency.make_spare(near), Code::ok);
+  BufferShape shape;
+  shape.bytes = Step::kExtent;
+  shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(Step::kExtent));
+  shape.extents = 1;
+  shape.preferred = 1;
+  EXPECT_EQ(m.residency.reuse_spare(shape, false), Handle{0}) << "its frame is of the first memory";
+  shape.preferred = 0;
+  EXPECT_NE(m.residency.reuse_spare(shape, false), Handle{0});
+}
+
 }  // namespace
 }  // namespace tiermem

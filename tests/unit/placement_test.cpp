@@ -129,8 +129,9 @@ TEST(Cost, times_are_equal_then_the_lower_rank_is_cheaper) {
 
 using Pressure = Placement::Pressure;
 
-unsigned memory(std::uint64_t bytes, const std::vector<Pressure>& memories) {
-  return Placement::memory(bytes, memories);
+unsigned memory(std::uint64_t bytes, const std::vector<Pressure>& memories,
+                unsigned preferred = 0) {
+  return Placement::memory(bytes, memories, preferred);
 }
 
 TEST(Placement, several_memories_have_room_then_the_lowest_rank_receives) {
@@ -158,6 +159,38 @@ TEST(Placement, extent_is_larger_than_a_memory_then_that_memory_is_skipped) {
 TEST(Placement, memory_is_closed_then_it_receives_nothing) {
   EXPECT_EQ(memory(4, {{.budget = 8, .closed = true}, {.budget = 8}}), 1u);
   EXPECT_EQ(memory(4, {{.budget = 8, .closed = true}}), Placement::kNone);
+}
+
+TEST(Placement, extent_prefers_a_memory_then_that_one_is_first_and_the_others_follow_by_rank) {
+  const Pressure empty{.budget = 8}, full{.budget = 8, .in_use = 8};
+  EXPECT_EQ(memory(4, {empty, empty, empty}, 2), 2u);
+  EXPECT_EQ(memory(4, {empty, full, empty}, 1), 0u) << "another memory has room";
+  EXPECT_EQ(memory(4, {full, full, empty}, 1), 2u);
+  EXPECT_EQ(memory(4, {full, full, full}, 1), 1u) << "room is made there first";
+}
+
+TEST(Placement, preferred_memory_refuses_the_extent_then_the_usual_order_applies) {
+  const Pressure full{.budget = 8, .in_use = 8}, pinned{.budget = 8, .in_use = 8, .stuck = true};
+  EXPECT_EQ(memory(4, {full, pinned, full}, 1), 0u);
+  EXPECT_EQ(memory(4, {full, full, {.budget = 8, .closed = true}}, 2), 0u);
+  EXPECT_EQ(memory(8, {full, full, {.budget = 4}}, 2), 0u) << "it is too small";
+  EXPECT_EQ(memory(4, {pinned, pinned, pinned}, 1), 1u) << "it can have such an extent at all";
+}
+
+RC_GTEST_PROP(Placement, order_of_memories_has_each_rank_once_and_begins_with_the_preferred_one,
+              ()) {
+  const auto count = *rc::gen::inRange(1u, 9u);
+  const auto preferred = *rc::gen::inRange(0u, count);
+  std::vector<unsigned> ranks;
+  for (unsigned position = 0; position < count; ++position) {
+    ranks.push_back(Placement::in_order(position, preferred));
+  }
+  RC_ASSERT(ranks.front() == preferred);
+  RC_ASSERT(std::is_sorted(ranks.begin() + 1, ranks.end()));
+  std::sort(ranks.begin(), ranks.end());
+  for (unsigned rank = 0; rank < count; ++rank) {
+    RC_ASSERT(ranks[rank] == rank);
+  }
 }
 
 TEST(Placement, victim_can_relocate_then_the_next_memory_comes_first) {
