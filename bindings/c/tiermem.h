@@ -179,7 +179,12 @@ enum {
    * nothing.
    */
   TM_FROZEN,
-  TM_PREFERRED, /**< Keep the bytes where they are if possible. */
+  /**
+   * The `where` of a range names the host memory where its bytes live: see
+   * #tm_buffer_options.preferred. They go there in the background. Another place takes the
+   * preference back, and moves nothing.
+   */
+  TM_PREFERRED,
   TM_KEEP, /**< With value 1, evict only when nothing else is left; with value 0, evict as usual. */
   TM_NEXT_USE /**< `value` is the tm_tick() ordinal of the next use. */
 };
@@ -299,9 +304,14 @@ typedef struct tm_buffer_options {
   uint64_t extent_bytes;
   /** Alignment of view addresses: a power of two up to the extent size; 0: 4096. */
   uint64_t alignment;
-  uint32_t flags;     /**< #TM_MAPPED, #TM_DROPPABLE, #TM_NO_CHECKSUM, #TM_ISOLATED, #TM_PRIVATE. */
-  uint32_t advice;    /**< A hint for the whole buffer; #TM_ADVICE_NORMAL for none. */
-  tm_place preferred; /**< Preferred tier; all 0 means any. */
+  uint32_t flags;  /**< #TM_MAPPED, #TM_DROPPABLE, #TM_NO_CHECKSUM, #TM_ISOLATED, #TM_PRIVATE. */
+  uint32_t advice; /**< A hint for the whole buffer; #TM_ADVICE_NORMAL for none. */
+  /**
+   * The host memory where the bytes live: {#TM_DRAM, 0}, or {#TM_NUMA, n} of the option `numa`.
+   * Bytes that come to memory get frames there first. If it has no room, they get frames in the
+   * other memories. Uses do not bring them to a faster memory. Any other place has no effect.
+   */
+  tm_place preferred;
   /** Name of the buffer in error messages, or NULL; up to 31 characters are kept. */
   const char* label;
 } tm_buffer_options;
@@ -768,6 +778,8 @@ TIERMEM_API tm_status tm_evict(tm_context* context, const tm_access* list, size_
  *
  * - `advice`: #TM_ADVICE_NORMAL to #TM_NEXT_USE.
  * - `value`: for the hints that define one; else 0.
+ * - Errors: those of bad ranges. #TM_UNAVAILABLE: #TM_PREFERRED, and the context does not have the
+ *   tier that a range names.
  */
 TIERMEM_API tm_status tm_advise(tm_context* context, const tm_access* list, size_t n,
                                 uint32_t advice, uint64_t value);

@@ -196,6 +196,9 @@ class TIERMEM_API Context {
   /// - `to`: `dram` or `block`.
   Status migrate(std::span<const Access> list, Place to, Timeout timeout = Timeout::forever());
   /// Gives a hint for ranges. `value` is for the hints that define one; else 0.
+  ///
+  /// - Errors: those of bad ranges. unavailable: Advice::preferred, and the context does not have
+  ///   the tier that a range names.
   Status advise(std::span<const Access> list, Advice advice, std::uint64_t value = 0);
   /// Copies bytes of a buffer to `to`. The calling thread copies, one extent after the other: the
   /// result is not one atomic snapshot.
@@ -648,6 +651,12 @@ class Buffer {
                 std::uint64_t length = 0) const {
     const Access access = range(offset, length);
     return context_->advise({&access, 1}, advice, value);
+  }
+  /// Gives the hint Advice::preferred: these bytes live in the host memory `where`.
+  Status prefer(Place where, std::uint64_t offset = 0, std::uint64_t length = 0) const {
+    Access access = range(offset, length);
+    access.where = where;
+    return context_->advise({&access, 1}, Advice::preferred);
   }
   Status read(std::uint64_t offset, void* to, std::uint64_t length) const {
     return context_->read(handle_, offset, to, length);

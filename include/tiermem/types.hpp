@@ -112,6 +112,9 @@ enum class Advice : std::uint32_t {
   streamed,  ///< Used once; evict first afterwards.
   touched,   ///< Used without a view: affects recency only.
   frozen,  ///< Not written again: written to a block tier now, so a later eviction writes nothing.
+  /// Access::where of the range names the host memory where the bytes live: see
+  /// BufferOptions::preferred. They go there in the background. Another place takes the preference
+  /// back, and moves nothing.
   preferred,
   keep,      ///< value 1: evict only when nothing else is left; value 0: evict as usual.
   next_use,  ///< value: the tick ordinal of the next use.
@@ -159,6 +162,9 @@ struct BufferOptions {
   /// A hint for the whole buffer. With `random` the block tier keeps one checksum for each 4 KiB
   /// (0.4 % more space), so gather() reads only 4 KiB for a small row.
   Advice advice = Advice::normal;
+  /// The host memory where the bytes live: {dram, 0}, or {numa, n} of the option `numa`. Bytes that
+  /// come to memory get frames there first. If it has no room, they get frames in the other
+  /// memories. Uses do not bring them to a faster memory. Any other place has no effect.
   Place preferred{};
   /// Name in errors and `topo`; copied, up to 31 characters are kept.
   const char* label = nullptr;

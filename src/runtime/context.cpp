@@ -127,7 +127,7 @@ Result<Buffer> Context::alloc(std::uint64_t bytes, const BufferOptions& options)
     return std::move(handle).status();
   }
   Buffer buffer(*this, *handle, bytes);
-  if (options.advice != Advice::normal) {
+  if (options.advice != Advice::normal && options.advice != Advice::preferred) {
     const Access all = buffer.range();
     (void)advise({&all, 1}, options.advice);
   }
@@ -336,6 +336,9 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
   }
   if (advice == Advice::will_need) {
     return prefetch(list);
+  }
+  if (advice == Advice::preferred) {
+    return call->prefer(list);
   }
   auto request = std::make_unique<Request>();
   request->kind = advice == Advice::dont_need ? RequestKind::discard

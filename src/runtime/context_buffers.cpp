@@ -69,9 +69,7 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
                 options.flags & ~kKnown);
   }
   if (!has_tier(options.preferred)) {
-    return fail(Code::unavailable,
-                "alloc: preferred {} is not a tier of this context; see `tiermem topo`",
-                place_name(options.preferred));
+    return cannot_prefer("alloc", options.label, options.preferred);
   }
   if (config.fork == Fork::follow && (options.flags & kMapped) == 0) {
     return fail(Code::unsupported,
@@ -85,6 +83,7 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   shape.extents = *extents;
   shape.flags = options.flags | (internal & ~kInOwnDomain) | in_pieces(options);
   shape.label = options.label;
+  shape.preferred = memory_number(options.preferred);
   shape.domain = (internal & kInOwnDomain) != 0     ? kOwnDomain
                  : (options.flags & kIsolated) != 0 ? kIsolatedDomain
                                                     : 0;
@@ -115,6 +114,59 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   return handle;
 }
 
+Status Context::Impl::cannot_prefer(const char* call, const char* label, Place place) const {
+  Label shown;
+  shown.set(label != nullptr ? label : "");
+  std::string memories;
+  for (const Memory* const memory : host_space_->memories()) {
+    memories += (memories.empty() ? "" : ", ") + place_name(memory->place());
+  }
+  return fail(Code::unavailable,
+              "{}: buffer '{}' prefers {}, which is not a tier of this context; its host memories "
+              "are {}; prefer one of these, or add the tier with the option numa or gpu",
+              call, shown.get().or_none(), place_name(place), memories);
+}
+
+// Another tier than a memory of the host is no memory to prefer: the buffer comes as usual.
+std::uint8_t Context::Impl::memory_number(Place place) const {
+  for (const Memory* const memory : host_space_->memories()) {
+    if (memory->place() == place) {
+      return static_cast<std::uint8_t>(memory->number());
+    }
+  }
+  return 0;
+}
+
+// Nothing is posted before all ranges are valid. Ranges that follow each other and name one place
+// are one request.
+Status Context::Impl::prefer(std::span<const Access> list) {
+  Vector<Access> ranges(list.begin(), list.end());  // The caller may change its list.
+  Vector<std::unique_ptr<Request>> requests;
+  for (std::size_t begin = 0, end = 0; begin < ranges.size(); begin = end) {
+    const Place place = ranges[begin].where;
+    for (; end < ranges.size() && ranges[end].where == place; ++end) {
+      ranges[end].where = {};
+    }
+    auto request = std::make_unique<Request>();
+    request->kind = RequestKind::advise;
+    request->advice = Advice::preferred;
+    request->tier = place.kind == Kind::dram ? Place{Kind::dram, 0} : place;
+    Status status = resolve_all(std::span(ranges).subspan(begin, end - begin), *request, "advise");
+    if (status.ok() && !has_tier(place)) {
+      const Label::Text label = request->spans.front().record->label.get();
+      status = cannot_prefer("advise", label.chars.data(), place);
+    }
+    if (!status.ok()) {
+      return status;
+    }
+    requests.push_back(std::move(request));
+  }
+  for (std::unique_ptr<Request>& request : requests) {
+    ask_and_forget(std::move(request));
+  }
+  return {};
+}
+
 // After its release it is a spare buffer for the next gather, so a program that reads rows
 // continuously gets memory at once. Rows of all domains pass through it, so a caller never gets it.
 Result<Handle> Context::Impl::alloc_staging(std::uint64_t bytes) {
@@ -134,7 +186,7 @@ Result<Handle> Context::Impl::alloc_staging(std::uint64_t bytes) {
 
 // Prepares buffers in advance for a program that allocates many small ones.
 void Context::Impl::order_stock(const BufferShape& shape, bool found) noexcept {
-  if (shape.flags != 0 || shape.domain != 0) {
+  if (shape.flags != 0 || shape.domain != 0 || shape.preferred != 0) {
     return;
   }
   const unsigned count =
@@ -166,9 +218,7 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
                 options.flags & ~kKnown);
   }
   if (!has_tier(options.preferred)) {
-    return fail(Code::unavailable,
-                "adopt_file: preferred {} is not a tier of this context; see `tiermem topo`",
-                place_name(options.preferred));
+    return cannot_prefer("adopt_file", options.label, options.preferred);
   }
   if (config.fork == Fork::follow) {
     return fail(Code::unsupported,
@@ -207,6 +257,7 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   shape.extents = *extents;
   shape.flags = options.flags | in_pieces(options);
   shape.label = options.label != nullptr ? options.label : path;
+  shape.preferred = memory_number(options.preferred);
   shape.domain = (options.flags & kIsolated) != 0 ? kIsolatedDomain : 0;
   shape.read_only = (options.flags & kPrivate) == 0;
   shape.file = adopted->base.value + 1;

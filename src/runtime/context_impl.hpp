@@ -157,6 +157,8 @@ class Context::Impl {
   RowCache* row_cache();
   /// Allocates a buffer of one extent of `bytes` bytes, to read into.
   Result<Handle> alloc_staging(std::uint64_t bytes);
+  /// Does advise() with Advice::preferred.
+  Status prefer(std::span<const Access> list);
   /// Returns the bytes of the span's buffer at the program's `memory`, as offsets in its window on
   /// the host. The range is empty if `memory` is in no view or window of the buffer.
   Span::Bytes in_window_of(const Span& span, const void* memory, std::uint64_t length);
@@ -249,6 +251,10 @@ class Context::Impl {
   PortOptions port_options() const;
 
   Status give_window(Span& span, const char* call);
+
+  // context_buffers.cpp
+  Status cannot_prefer(const char* call, const char* label, Place place) const;
+  std::uint8_t memory_number(Place place) const;
 
   // stream_order.cpp
   struct StreamRelease;

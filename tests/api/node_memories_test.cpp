@@ -2,9 +2,12 @@
 // DRAM: every machine has it. tests/rig runs them on other nodes.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <thread>
 
 #include "support/pattern.hpp"
 #include "tiermem/tiermem.hpp"
@@ -110,6 +113,77 @@ TEST_F(NodeMemories, a_node_that_the_machine_lacks_is_refused) {
   ASSERT_FALSE(context.ok());
   EXPECT_EQ(context.code(), Code::invalid_argument) << context.message();
   EXPECT_NE(std::string(context.message()).find("1023"), std::string::npos) << context.message();
+}
+
+// Returns whether each MiB of the buffer is in the memory at the place.
+bool all_in(Context& context, const Buffer& buffer, Place place) {
+  for (std::uint64_t at = 0; at < buffer.size(); at += kMiB) {
+    const auto where = context.why(buffer.handle(), at);
+    if (!where.ok() || where->place != place) {
+      return false;
+    }
+  }
+  return true;
+}
+
+TEST_F(NodeMemories, buffer_prefers_the_node_then_its_bytes_are_there_and_dram_stays_free) {
+  auto context = make("32M");
+  ASSERT_NE(context, nullptr);
+  for (const bool mapped : {false, true}) {
+    SCOPED_TRACE(mapped);
+    const std::uint32_t flags = mapped ? std::uint32_t{kMapped} : 0;
+    auto made = context->alloc(8 * kMiB, {.flags = flags, .preferred = node(), .label = "far"});
+    if (mapped && made.code() == Code::unsupported) {
+      continue;  // This machine has no mapped buffers.
+    }
+    ASSERT_TRUE(made.ok()) << made.message();
+    ASSERT_TRUE(write_pattern(*made, 1).ok());
+    EXPECT_TRUE(all_in(*context, *made, node()));
+    ASSERT_TRUE(made->evict().ok());
+    EXPECT_EQ(wrong_words(*made, 1), 0u);
+    EXPECT_TRUE(all_in(*context, *made, node())) << "it came back from the disk";
+  }
+  Buffer plain = make_buffer(*context, 8 * kMiB, "plain");
+  ASSERT_TRUE(write_pattern(plain, 2).ok());
+  EXPECT_TRUE(all_in(*context, plain, kDram));
+}
+
+TEST_F(NodeMemories, hint_names_a_memory_then_the_bytes_go_there) {
+  auto context = make("32M");
+  ASSERT_NE(context, nullptr);
+  Buffer buffer = make_buffer(*context, 8 * kMiB, "moves");
+  ASSERT_TRUE(write_pattern(buffer, 1).ok());
+  ASSERT_TRUE(all_in(*context, buffer, kDram));
+  const auto goes_to = [&](Place place) {
+    ASSERT_TRUE(buffer.prefer(place).ok());
+    for (int i = 0; i < 1000 && !all_in(*context, buffer, place); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_TRUE(all_in(*context, buffer, place));
+    EXPECT_EQ(wrong_words(buffer, 1), 0u);
+  };
+  goes_to(node());
+  goes_to(kDram);
+}
+
+TEST_F(NodeMemories, context_lacks_the_preferred_memory_then_the_error_names_those_it_has) {
+  auto context = make("8M");
+  ASSERT_NE(context, nullptr);
+  const Place absent{Kind::numa, 999};
+  const auto names_all = [&](std::string_view said) {
+    for (const std::string& part :
+         {std::string("'far'"), std::string("numa 999"), "dram, numa " + std::to_string(node_)}) {
+      EXPECT_NE(said.find(part), std::string_view::npos) << said;
+    }
+  };
+  const auto made = context->alloc(kMiB, {.preferred = absent, .label = "far"});
+  EXPECT_EQ(made.code(), Code::unavailable);
+  names_all(made.message());
+  const Buffer buffer = make_buffer(*context, kMiB, "far");
+  const Status hinted = buffer.prefer(absent);
+  EXPECT_EQ(hinted.code(), Code::unavailable);
+  names_all(hinted.message());
+  EXPECT_TRUE(buffer.prefer({Kind::any, 0}).ok());
 }
 
 }  // namespace

@@ -283,6 +283,13 @@ static void other_bad_arguments(void) {
   SAYS(TM_INVALID_ARGUMENT, "kind 2", tm_tick(c, 2, &ordinal));
   CHECK(ordinal == 55);
   SAYS(TM_INVALID_ARGUMENT, "unknown advice 13", tm_advise(c, &a, 1, TM_NEXT_USE + 1, 0));
+  tm_access preferring = range(0, 0, TM_READ);
+  preferring.where = (tm_place){TM_NUMA, 1};
+  SAYS(TM_UNAVAILABLE, "prefers numa 1", tm_advise(c, &preferring, 1, TM_PREFERRED, 0));
+  SAYS(TM_UNAVAILABLE, "host memories are dram", tm_advise(c, &preferring, 1, TM_PREFERRED, 0));
+  preferring.where = (tm_place){TM_DRAM, 0};
+  OK(tm_advise(c, &preferring, 1, TM_PREFERRED, 0));
+  OK(tm_advise(c, &a, 1, TM_PREFERRED, 0));
   SAYS(TM_UNAVAILABLE, "gpu 0", tm_migrate(c, &a, 1, (tm_place){TM_GPU, 0}, FOREVER));
   SAYS(TM_INVALID_ARGUMENT, "kind 9", tm_migrate(c, &a, 1, (tm_place){9, 0}, FOREVER));
   SAYS(TM_UNAVAILABLE, "pmem 0", tm_set_budget(c, (tm_place){TM_PMEM, 0}, MIB, FOREVER));
