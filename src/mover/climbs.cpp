@@ -64,8 +64,8 @@ bool Room::move_to_preferred(ExtentRef ref) {
   return rank < preferred ? go_down(ref, *memories_.in(kHost)[preferred]) : climb(ref, rank);
 }
 
-// To a slower memory only if that has room beyond what it keeps for victims: an extent that may
-// stay where it is displaces no other.
+// Moves the extent to a slower memory if that has room beyond what it keeps for victims. An extent
+// that may stay where it is displaces no other.
 bool Room::go_down(ExtentRef ref, MemoryLedger& to) {
   const std::uint64_t bytes = directory_.bytes_of(ref);
   const FrameUsage usage = to.tier->usage();
@@ -84,8 +84,9 @@ bool Room::go_down(ExtentRef ref, MemoryLedger& to) {
   return true;
 }
 
-// To the memory that the extent prefers, else to the lowest rank above that one. If a memory has no
-// room, room is made: its coldest extents sink for one that is used, which climbs in a later round.
+// Moves the extent to the memory that it prefers, else to the lowest rank above it. If a memory has
+// no room, room is made: its coldest extents sink for one that is used, which climbs in a later
+// round.
 bool Room::climb(ExtentRef ref, unsigned rank) {
   const std::uint64_t bytes = directory_.bytes_of(ref);
   const unsigned preferred = directory_.at(ref).preferred;

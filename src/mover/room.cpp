@@ -215,7 +215,7 @@ void Room::make_room(unsigned space, const Lack& lack, Priority priority, bool d
     if (share == 0 || !may_receive(memory, lack.smallest)) {
       return 0;
     }
-    // What was made before is on its way, and counts as made.
+    // The room of the first call is on its way, so the second one names the sum.
     make_room(memory, before + share, priority, desperate);
     return searched(memory) ? 0 : share;
   };

@@ -127,7 +127,7 @@ Status Context::Impl::cannot_prefer(const char* call, const char* label, Place p
               call, shown.get().or_none(), place_name(place), memories);
 }
 
-// Another tier than a memory of the host is no memory to prefer: the buffer comes as usual.
+// Returns 0, the first memory, for a place that is not a memory of the host.
 std::uint8_t Context::Impl::memory_number(Place place) const {
   for (const Memory* const memory : host_space_->memories()) {
     if (memory->place() == place) {
