@@ -79,6 +79,27 @@ class Objects(unittest.TestCase):
         memory.release()
         buffer.free()
 
+    def test_a_buffer_prefers_a_memory(self):
+        self.context.close()
+        spec = "dram=16M; numa=0:16M; nvme=" + self.folder.name + ":64M"
+        try:
+            self.context = tiermem.Context(spec)
+        except tiermem.Error as refused:
+            self.skipTest(str(refused))
+        buffer = self.context.alloc(4 << 20, preferred="numa:0", label="far")
+        buffer.write(b"x" * (4 << 20))
+        self.assertIn("numa 0", buffer.why())
+        buffer.advise("preferred", tier="dram")
+        self.context.advise([buffer], "preferred", tier="numa:0")
+        self.context.advise([buffer], "preferred")
+        self.assertEqual(buffer.read(0, 1), b"x")
+        with self.assertRaisesRegex(tiermem.Error, "'far' prefers numa 99.*dram, numa 0"):
+            self.context.alloc(4096, preferred="numa:99", label="far")
+        with self.assertRaisesRegex(ValueError, "only 'preferred' takes a tier"):
+            buffer.advise("cold", tier="dram")
+        with self.assertRaisesRegex(ValueError, "tier is 'node1'"):
+            buffer.advise("preferred", tier="node1")
+
     def test_a_plain_buffer_has_no_address(self):
         buffer = self.context.alloc(4096)
         self.assertIsNone(buffer.address)

@@ -157,10 +157,15 @@ bool to_place(PyObject* name, tm_place* out) {
   if (!PyErr_Occurred()) {
     PyErr_Format(PyExc_ValueError,
                  "tier is %R; accepted are 'dram', 'block', 'gpu' and, with a number, "
-                 "'gpu:1'",
+                 "'gpu:1' and 'numa:1'",
                  name);
   }
   return false;
+}
+
+bool to_preferred(PyObject* name, tm_place* out) {
+  *out = (tm_place){TM_ANY, 0};
+  return name == NULL || name == Py_None || to_place(name, out);
 }
 
 PyObject* place_text(tm_place place) {

@@ -201,18 +201,20 @@ static PyObject* buffer_evict(PyObject* object, PyObject* args, PyObject* kwargs
 }
 
 static PyObject* buffer_advise(PyObject* object, PyObject* args, PyObject* kwargs) {
-  static char* names[] = {"advice", "offset", "length", "value", NULL};
-  PyObject *advice, *offset = NULL, *length = NULL;
+  static char* names[] = {"advice", "offset", "length", "value", "tier", NULL};
+  PyObject *advice, *offset = NULL, *length = NULL, *tier = Py_None;
   unsigned long long value = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO$K", names, &advice, &offset, &length,
-                                   &value)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO$KO", names, &advice, &offset, &length,
+                                   &value, &tier)) {
     return NULL;
   }
   PyObject* more = Py_BuildValue("(OK)", advice, value);
-  PyObject* done = more != NULL
-                       ? ask_context((BufferObject*)object, "advise", offset, length, more, NULL)
+  PyObject* named = Py_BuildValue("{s:O}", "tier", tier);
+  PyObject* done = more != NULL && named != NULL
+                       ? ask_context((BufferObject*)object, "advise", offset, length, more, named)
                        : NULL;
   Py_XDECREF(more);
+  Py_XDECREF(named);
   return done;
 }
 
@@ -462,11 +464,13 @@ static PyMethodDef buffer_methods[] = {
      "prefetch(offset=0, length=None, *, next_use=0)\n--\n\n"
      "Promote a range before it is used, and return an Op. Does nothing if there is no room."},
     {"advise", FUNCTION(buffer_advise), KEYWORDS,
-     "advise(advice, offset=0, length=None, *, value=0)\n--\n\n"
+     "advise(advice, offset=0, length=None, *, value=0, tier=None)\n--\n\n"
      "Give a hint for a range: 'normal', 'read_mostly', 'will_need', 'dont_need' (the bytes are "
      "given\n"
      "up and read as zeros), 'cold', 'sequential', 'random', 'streamed', 'touched', 'frozen',\n"
-     "'preferred', 'keep' (value 1 or 0), 'next_use' (value: the ordinal of a tick)."},
+     "'preferred' (tier: the host memory where the bytes live, as for alloc()), 'keep' (value 1 or "
+     "0),\n"
+     "'next_use' (value: the ordinal of a tick)."},
     {"evict", FUNCTION(buffer_evict), KEYWORDS,
      "evict(offset=0, length=None, *, timeout=None)\n--\n\n"
      "Write changed bytes of a range to a lower tier, free their memory, and wait for that."},

@@ -94,21 +94,23 @@ static PyObject* context_exit(PyObject* self, PyObject* args) {
 }
 
 static PyObject* context_alloc(PyObject* object, PyObject* args, PyObject* kwargs) {
-  static char* names[] = {"nbytes",       "mapped",    "droppable", "checksum", "isolated",
-                          "extent_bytes", "alignment", "advice",    "label",    NULL};
+  static char* names[] = {"nbytes",    "mapped",       "droppable", "checksum",
+                          "isolated",  "extent_bytes", "alignment", "advice",
+                          "preferred", "label",        NULL};
   ContextObject* self = (ContextObject*)object;
   module_state* state = state_of(object);
-  PyObject *nbytes, *extent = NULL, *alignment = NULL, *advice = NULL;
+  PyObject *nbytes, *extent = NULL, *alignment = NULL, *advice = NULL, *preferred = NULL;
   int mapped = 0, droppable = 0, checksum = 1, isolated = 0;
   uint64_t bytes = 0;
   tm_buffer_options options = {.size = sizeof options};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppppOOOz", names, &nbytes, &mapped, &droppable,
-                                   &checksum, &isolated, &extent, &alignment, &advice,
-                                   &options.label) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppppOOOOz", names, &nbytes, &mapped,
+                                   &droppable, &checksum, &isolated, &extent, &alignment, &advice,
+                                   &preferred, &options.label) ||
       !is_open(self) || !to_bytes_count(nbytes, "nbytes", &bytes) ||
       (extent != NULL && !to_bytes_count(extent, "extent_bytes", &options.extent_bytes)) ||
       (alignment != NULL && !to_bytes_count(alignment, "alignment", &options.alignment)) ||
-      (advice != NULL && !to_advice(advice, &options.advice))) {
+      (advice != NULL && !to_advice(advice, &options.advice)) ||
+      !to_preferred(preferred, &options.preferred)) {
     return NULL;
   }
   options.flags = (mapped ? TM_MAPPED : 0u) | (droppable ? TM_DROPPABLE : 0u) |
@@ -121,18 +123,18 @@ static PyObject* context_alloc(PyObject* object, PyObject* args, PyObject* kwarg
 }
 
 static PyObject* context_adopt_file(PyObject* object, PyObject* args, PyObject* kwargs) {
-  static char* names[] = {"path",         "offset", "length", "private", "mapped",
-                          "extent_bytes", "advice", "label",  NULL};
+  static char* names[] = {"path",         "offset", "length",    "private", "mapped",
+                          "extent_bytes", "advice", "preferred", "label",   NULL};
   ContextObject* self = (ContextObject*)object;
   module_state* state = state_of(object);
   PyObject *path = NULL, *offset = NULL, *length = NULL, *extent = NULL, *advice = NULL,
-           *result = NULL;
+           *preferred = NULL, *result = NULL;
   int is_private = 0, mapped = 0;
   uint64_t from = 0, bytes = 0;
   tm_buffer_options options = {.size = sizeof options};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|OO$ppOOz", names, PyUnicode_FSConverter, &path,
-                                   &offset, &length, &is_private, &mapped, &extent, &advice,
-                                   &options.label)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|OO$ppOOOz", names, PyUnicode_FSConverter,
+                                   &path, &offset, &length, &is_private, &mapped, &extent, &advice,
+                                   &preferred, &options.label)) {
     return NULL;
   }
   const char* name = NULL;
@@ -140,7 +142,7 @@ static PyObject* context_adopt_file(PyObject* object, PyObject* args, PyObject* 
       (length == NULL || length == Py_None || to_bytes_count(length, "length", &bytes)) &&
       (extent == NULL || to_bytes_count(extent, "extent_bytes", &options.extent_bytes)) &&
       (advice == NULL || to_advice(advice, &options.advice)) &&
-      (name = PyBytes_AsString(path)) != NULL) {
+      to_preferred(preferred, &options.preferred) && (name = PyBytes_AsString(path)) != NULL) {
     options.flags = (is_private ? TM_PRIVATE : 0u) | (mapped ? TM_MAPPED : 0u);
     tm_buffer made = 0;
     tm_status status;
@@ -274,20 +276,29 @@ static PyObject* context_evict(PyObject* object, PyObject* args, PyObject* kwarg
 }
 
 static PyObject* context_advise(PyObject* object, PyObject* args, PyObject* kwargs) {
-  static char* names[] = {"ranges", "advice", "value", NULL};
+  static char* names[] = {"ranges", "advice", "value", "tier", NULL};
   ContextObject* self = (ContextObject*)object;
   module_state* state = state_of(object);
-  PyObject *list, *advice, *kept = NULL;
+  PyObject *list, *advice, *tier = NULL, *kept = NULL;
   unsigned long long value = 0;
   uint32_t hint = 0;
+  tm_place place = {TM_ANY, 0};
   Py_ssize_t n = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|K", names, &list, &advice, &value) ||
-      !is_open(self) || !to_advice(advice, &hint)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|K$O", names, &list, &advice, &value, &tier) ||
+      !is_open(self) || !to_advice(advice, &hint) || !to_preferred(tier, &place)) {
+    return NULL;
+  }
+  if (place.kind != TM_ANY && hint != TM_PREFERRED) {
+    PyErr_Format(PyExc_ValueError, "tier is %R with the advice %R; only 'preferred' takes a tier",
+                 tier, advice);
     return NULL;
   }
   tm_access* ranges = to_ranges(state, list, TM_READ, &n, &kept);
   if (ranges == NULL) {
     return NULL;
+  }
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    ranges[i].where = place;
   }
   tm_status status;
   Py_BEGIN_ALLOW_THREADS status = tm_advise(self->context, ranges, (size_t)n, hint, value);
@@ -551,7 +562,7 @@ static PyMethodDef context_methods[] = {
     {"__exit__", context_exit, METH_VARARGS, NULL},
     {"alloc", FUNCTION(context_alloc), KEYWORDS,
      "alloc(nbytes, *, mapped=False, droppable=False, checksum=True, isolated=False,\n"
-     "      extent_bytes=0, alignment=0, advice='normal', label=None)\n--\n\n"
+     "      extent_bytes=0, alignment=0, advice='normal', preferred=None, label=None)\n--\n\n"
      "Allocate a Buffer, which reads as zeros and uses no memory until it is touched.\n\n"
      "mapped: the buffer has a fixed address, and is used without views.\n"
      "droppable: if no drive takes its bytes when they must leave memory, they are dropped.\n"
@@ -559,18 +570,19 @@ static PyMethodDef context_methods[] = {
      "isolated: clear its memory before another buffer uses it.\n"
      "extent_bytes: unit of movement, a power of two from 4096 to 2**26; 0: tiermem chooses.\n"
      "advice: a hint for the whole buffer; see Buffer.advise().\n"
+     "preferred: the host memory where the bytes live: 'dram', or 'numa:1' of the option numa.\n"
      "label: its name in messages; 31 characters are kept.\n\n"
      "Raise NoCapacity without address space, InvalidArgument or Unsupported for bad options."},
     {"adopt_file", FUNCTION(context_adopt_file), KEYWORDS,
      "adopt_file(path, offset=0, length=None, *, private=False, mapped=False, extent_bytes=0, "
-     "advice='normal', label=None)\n--\n\n"
+     "advice='normal', preferred=None, label=None)\n--\n\n"
      "Create a read-only Buffer over a file. The file is the cold copy: evicting writes "
      "nothing.\n\n"
      "The file must not change while the buffer exists; a change is an OSError at the next read.\n"
      "private: views may write. Written bytes belong to the buffer; the file is never written.\n"
      "mapped: the buffer is memory at a fixed address and is used without views, as by\n"
      "numpy.frombuffer(buffer). Address and offset have the same remainder modulo 4096.\n"
-     "extent_bytes: unit of movement, as for alloc()."},
+     "extent_bytes, preferred: as for alloc()."},
     {"acquire", FUNCTION(context_acquire), KEYWORDS,
      "acquire(ranges, mode='r', *, timeout=None)\n--\n\n"
      "Pin all ranges or none, and return a list of View.\n\n"
@@ -590,7 +602,7 @@ static PyMethodDef context_methods[] = {
      "evict(ranges, *, timeout=None)\n--\n\n"
      "Write changed bytes of ranges to a lower tier, free their memory, and wait for that."},
     {"advise", FUNCTION(context_advise), KEYWORDS,
-     "advise(ranges, advice, value=0)\n--\n\n"
+     "advise(ranges, advice, value=0, *, tier=None)\n--\n\n"
      "Give a hint for ranges; see Buffer.advise()."},
     {"prefetch_at", FUNCTION(context_prefetch_at), KEYWORDS,
      "prefetch_at(address, nbytes, *, next_use=0)\n--\n\n"

@@ -124,6 +124,8 @@ bool to_mode(PyObject* mode, uint32_t* out);
 bool to_advice(PyObject* advice, uint32_t* out);
 /* "dram", "gpu:1" as a place. Returns false with an exception. */
 bool to_place(PyObject* name, tm_place* out);
+/* A missing name, or None, is any place. */
+bool to_preferred(PyObject* name, tm_place* out);
 /* The place as text, a new reference. */
 PyObject* place_text(tm_place place);
 /* Checks that the context is open. Returns false with an exception. */

@@ -36,6 +36,7 @@ class Context:
         extent_bytes: SupportsIndex = 0,
         alignment: SupportsIndex = 0,
         advice: _Advice = "normal",
+        preferred: str | None = None,
         label: str | None = None,
     ) -> Buffer: ...
     def adopt_file(
@@ -48,6 +49,7 @@ class Context:
         mapped: bool = False,
         extent_bytes: SupportsIndex = 0,
         advice: _Advice = "normal",
+        preferred: str | None = None,
         label: str | None = None,
     ) -> Buffer: ...
     def acquire(
@@ -56,7 +58,14 @@ class Context:
     def acquire_async(self, ranges: Sequence[_Range], mode: _Mode = "r") -> Op: ...
     def prefetch(self, ranges: Sequence[_Range], *, next_use: int = 0) -> Op: ...
     def evict(self, ranges: Sequence[_Range], *, timeout: float | None = None) -> None: ...
-    def advise(self, ranges: Sequence[_Range], advice: _Advice, value: int = 0) -> None: ...
+    def advise(
+        self,
+        ranges: Sequence[_Range],
+        advice: _Advice,
+        value: int = 0,
+        *,
+        tier: str | None = None,
+    ) -> None: ...
     def set_budget(self, tier: str, nbytes: SupportsIndex, timeout: float | None = None) -> None: ...
     def tick(self, *, step: bool = False) -> int: ...
     def stats(self) -> dict[str, int]: ...
@@ -127,6 +136,7 @@ class Buffer(_Exports):
         length: SupportsIndex | None = None,
         *,
         value: int = 0,
+        tier: str | None = None,
     ) -> None: ...
     def evict(
         self,
