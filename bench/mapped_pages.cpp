@@ -109,4 +109,24 @@ Status mapped_zipf_4k(Session& session) {
   return {};
 }
 
+// A touch of a mapped file reads an extent, so the extents have the size of what is used at once.
+Status mapped_file_random_4k(Session& session) {
+  for (const unsigned threads : {1U, 2U, 16U}) {
+    const PageTouches touches{
+        .pages = 2 * kDram / kPage, .touches = 20'000 + 10'000 * threads, .threads = threads};
+    Contest reads =
+        contest(fmt::format("mapped_file_random_4k_{}_thread{}", threads, threads == 1 ? "" : "s"),
+                threads == 1 ? bars::kMappedFileRandom : bars::kMappedFileRandomMany, touches);
+    reads.extent = kPage;
+    reads.reads_file = true;
+    std::vector<SideChoice> peers;
+    peers.push_back(mmap_side(reads, session.settings().directory, MADV_RANDOM, "random"));
+    Status status = compare_sides(session, reads, std::move(peers));
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
 }  // namespace tiermem::bench

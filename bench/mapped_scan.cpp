@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,10 @@ class Scan : public Workload {
   std::uint64_t sum_ = 0;
 };
 
+constexpr std::array kAdvices = {
+    std::pair{MADV_NORMAL, "normal"}, std::pair{MADV_SEQUENTIAL, "sequential"},
+    std::pair{MADV_RANDOM, "random"}, std::pair{MADV_HUGEPAGE, "huge pages"}};
+
 Contest contest(std::uint64_t dram, bool writes, const char* peer, double bar,
                 bool compressible = false) {
   return {.name = fmt::format("mapped_scan_{}_{}", writes ? "write" : "read", peer),
@@ -108,9 +113,7 @@ Status mapped_scan_mmap(Session& session) {
     const Contest scan =
         contest(dram, writes, "mmap", writes ? bars::kMappedWriteMmap : bars::kMappedReadMmap);
     std::vector<SideChoice> peers;
-    for (const auto& [advice, word] :
-         {std::pair{MADV_NORMAL, "normal"}, std::pair{MADV_SEQUENTIAL, "sequential"},
-          std::pair{MADV_RANDOM, "random"}, std::pair{MADV_HUGEPAGE, "huge pages"}}) {
+    for (const auto& [advice, word] : kAdvices) {
       peers.push_back(mmap_side(scan, session.settings().directory, advice, word));
     }
     Status status = compare_sides(session, scan, std::move(peers));
@@ -119,6 +122,18 @@ Status mapped_scan_mmap(Session& session) {
     }
   }
   return {};
+}
+
+// The bytes are those of a file from the beginning, and no side writes.
+Status mapped_file_scan(Session& session) {
+  Contest scan = contest(std::min(benchmark_dram(), 512 * kMiB), false, "", bars::kMappedFileScan);
+  scan.name = "mapped_file_scan";
+  scan.reads_file = true;
+  std::vector<SideChoice> peers;
+  for (const auto& [advice, word] : kAdvices) {
+    peers.push_back(mmap_side(scan, session.settings().directory, advice, word));
+  }
+  return compare_sides(session, scan, std::move(peers));
 }
 
 }  // namespace tiermem::bench

@@ -47,6 +47,24 @@ Result<MappedSet> MappedSet::create(const std::string& directory, std::uint64_t 
   return set;
 }
 
+Result<MappedSet> MappedSet::adopt(const std::string& path, std::uint64_t dram,
+                                   std::uint64_t extent) {
+  MappedSet set;
+  auto context = Context::create(fmt::format("dram={}; nvme=off", dram));
+  if (!context.ok()) {
+    return std::move(context).status();
+  }
+  set.context = std::move(*context);
+  auto buffer = set.context->adopt_file(
+      path.c_str(), 0, 0, {.extent_bytes = extent, .flags = kMapped, .label = "bench"});
+  if (!buffer.ok()) {
+    return std::move(buffer).status();
+  }
+  set.buffer = std::move(*buffer);
+  set.data = *set.buffer.address();
+  return set;
+}
+
 Status MappedSet::check(std::uint64_t sum) const {
   return sum != 0 && context->stats().poisoned_touches == 0
              ? Status()

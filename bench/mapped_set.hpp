@@ -21,6 +21,9 @@ struct MappedSet {
   /// The same, filled with incompressible bytes.
   static Result<MappedSet> create(const std::string& directory, std::uint64_t dram,
                                   std::uint64_t bytes, std::uint64_t extent = 0);
+  /// The read-only file behind `path`, mapped with a DRAM budget of `dram`. Errors: those of
+  /// Context::create and adopt_file.
+  static Result<MappedSet> adopt(const std::string& path, std::uint64_t dram, std::uint64_t extent);
   /// Returns an error if a touch could not be served, or if `sum`, of the bytes read, is 0.
   Status check(std::uint64_t sum) const;
 };

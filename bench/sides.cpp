@@ -28,18 +28,39 @@ Status wrong_bytes(const std::string& who) {
   return fail(Code::io_error, "{}: bytes were read that are not those written", who);
 }
 
+/// A file without a name, filled through a mapping. -1 on failure.
+int filled_file(const std::string& directory, Workload& work, std::byte** mapping) {
+  const int fd = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (fd < 0 || ::posix_fallocate(fd, 0, static_cast<off_t>(work.bytes())) != 0) {
+    return -1;
+  }
+  void* const area = ::mmap(nullptr, work.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (area == MAP_FAILED) {
+    return -1;
+  }
+  work.fill(static_cast<std::byte*>(area));
+  *mapping = static_cast<std::byte*>(area);
+  return ::fdatasync(fd) == 0 ? fd : -1;
+}
+
 class TiermemSide : public Side {
  public:
-  TiermemSide(std::string directory, std::uint64_t dram, std::uint64_t extent,
-              std::unique_ptr<Workload> work)
-      : directory_(std::move(directory)), dram_(dram), extent_(extent), work_(std::move(work)) {}
+  TiermemSide(const Contest& contest, std::string directory)
+      : directory_(std::move(directory)),
+        dram_(contest.dram),
+        extent_(contest.extent),
+        reads_file_(contest.reads_file),
+        work_(contest.make()) {}
   Status begin() override {
-    auto set = MappedSet::reserve(directory_, dram_, work_->bytes(), extent_);
+    auto set =
+        reads_file_ ? adopt() : MappedSet::reserve(directory_, dram_, work_->bytes(), extent_);
     if (!set.ok()) {
       return std::move(set).status();
     }
     set_ = std::move(*set);
-    work_->fill(set_.data);
+    if (!reads_file_) {
+      work_->fill(set_.data);
+    }
     return run().ok() ? Status() : wrong_bytes("tiermem");
   }
   Result<Sample> run() override {
@@ -52,8 +73,22 @@ class TiermemSide : public Side {
   Status finish() override { return work_->whole(set_.data) ? Status() : wrong_bytes("tiermem"); }
 
  private:
+  Result<MappedSet> adopt() {
+    std::byte* written = nullptr;
+    const int fd = filled_file(directory_, *work_, &written);
+    if (fd < 0) {
+      return fail(Code::unavailable, "no file in {}", directory_);
+    }
+    (void)::munmap(written, work_->bytes());
+    (void)::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);  // The page cache keeps no bytes for us.
+    auto set = MappedSet::adopt(fmt::format("/proc/self/fd/{}", fd), dram_, extent_);
+    ::close(fd);
+    return set;
+  }
+
   const std::string directory_;
   const std::uint64_t dram_, extent_;
+  const bool reads_file_;
   const std::unique_ptr<Workload> work_;
   MappedSet set_;
 };
@@ -131,21 +166,6 @@ std::byte* anonymous(std::uint64_t bytes, int advice) {
   return reinterpret_cast<std::byte*>(whole);
 }
 
-/// A file without a name, filled through a mapping. -1 on failure.
-int filled_file(const std::string& directory, Workload& work, std::byte** mapping) {
-  const int fd = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (fd < 0 || ::posix_fallocate(fd, 0, static_cast<off_t>(work.bytes())) != 0) {
-    return -1;
-  }
-  void* const area = ::mmap(nullptr, work.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (area == MAP_FAILED) {
-    return -1;
-  }
-  work.fill(static_cast<std::byte*>(area));
-  *mapping = static_cast<std::byte*>(area);
-  return ::fdatasync(fd) == 0 ? fd : -1;
-}
-
 class PlainSide : public Side {
  public:
   explicit PlainSide(std::unique_ptr<Workload> work) : work_(std::move(work)) {}
@@ -204,8 +224,7 @@ struct Lazy {
 
 SideChoice tiermem_side(const Contest& contest, const std::string& directory) {
   return {"tiermem", "", [&contest, directory]() -> std::unique_ptr<Side> {
-            return std::make_unique<TiermemSide>(directory, contest.dram, contest.extent,
-                                                 contest.make());
+            return std::make_unique<TiermemSide>(contest, directory);
           }};
 }
 
@@ -231,9 +250,12 @@ SideChoice mmap_side(const Contest& contest, const std::string& directory, int a
                      const char* word) {
   return child_side(contest, fmt::format("mmap, {}", word),
                     fmt::format("MAP_SHARED of a file, madvise {}", word),
-                    [directory, advice](Workload& work) {
+                    [directory, advice, only_reads = contest.reads_file](Workload& work) {
                       std::byte* data = nullptr;
                       if (filled_file(directory, work, &data) < 0) {
+                        return static_cast<std::byte*>(nullptr);
+                      }
+                      if (only_reads && ::mprotect(data, work.bytes(), PROT_READ) != 0) {
                         return static_cast<std::byte*>(nullptr);
                       }
                       (void)::madvise(data, work.bytes(), advice);

@@ -1,5 +1,6 @@
-// The memories that a workload runs on, one after the other: a mapped buffer, anonymous memory with
-// swap or a file under mmap in a memory cgroup, plain memory; and their comparison. One thread.
+// The memories that a workload runs on, one after the other: a mapped buffer or adopted file,
+// anonymous memory with swap or a file under mmap in a memory cgroup, plain memory; and their
+// comparison. One thread.
 #pragma once
 
 #include <cstdint>
@@ -42,9 +43,10 @@ struct Contest {
   std::uint64_t dram = 0;    ///< tiermem's budget, and slightly more than the others' cgroup limit.
   std::uint64_t extent = 0;  ///< Extent of the mapped buffer; 0: chosen.
   unsigned rounds = 2;       ///< Rounds of the search for the best peer.
+  bool reads_file = false;   ///< The bytes are those of a file, and all sides only read them.
 };
 
-/// A mapped buffer in `directory`, with the contest's budget.
+/// A mapped buffer, or an adopted file, in `directory`, with the contest's budget.
 SideChoice tiermem_side(const Contest& contest, const std::string& directory);
 /// Anonymous memory in a cgroup, with `madvise` MADV_NOHUGEPAGE and MADV_HUGEPAGE; swap must be on.
 /// `how` names the swap in the report.

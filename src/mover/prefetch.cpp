@@ -25,11 +25,15 @@ std::unique_ptr<Request> prefetch_of(Residency& residency, Handle buffer, std::u
     return nullptr;
   }
   const unsigned shift = record->extent_shift.load(std::memory_order_relaxed);
-  const std::uint64_t bytes = record->bytes.load(std::memory_order_relaxed);
-  const std::uint64_t offset = std::uint64_t{first} << shift;
-  const std::uint64_t length =
-      std::min(std::uint64_t{count} << shift, bytes - std::min(offset, bytes));
-  return length != 0 ? prefetch_of(residency, {buffer, offset, length, kRead, {}, 0}) : nullptr;
+  // Offsets in the window. The buffer may begin inside its first extent, and end before the last.
+  const std::uint64_t lead = record->lead.load(std::memory_order_relaxed);
+  const std::uint64_t last = lead + record->bytes.load(std::memory_order_relaxed);
+  const std::uint64_t begin = std::max(std::uint64_t{first} << shift, lead);
+  const std::uint64_t end = std::min((std::uint64_t{first} + count) << shift, last);
+  if (begin >= end) {
+    return nullptr;
+  }
+  return prefetch_of(residency, {buffer, begin - lead, end - begin, kRead, {}, 0});
 }
 
 }  // namespace tiermem

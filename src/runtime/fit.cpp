@@ -13,22 +13,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <optional>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/results.hpp"
 #include "os/handed_descriptors.hpp"
+#include "policy/cost.hpp"
 #include "runtime/variables.hpp"
 
 namespace tiermem {
 namespace {
-
-std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t sum = 0;
-  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::uint64_t>::max() : sum;
-}
 
 /// The memory that this process can never exceed, and the source of the limit.
 struct MemoryLimit {
@@ -248,6 +244,60 @@ Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look)
   return status;
 }
 
+namespace {
+
+// Returns the time that 2 MiB take to a node and back, by the figures of the firmware. Nothing
+// without them.
+std::optional<std::int64_t> visit_ns(const MemoryNode& node) {
+  const auto& access = node.access1 ? node.access1 : node.access0;
+  if (!access || !access->read_mib_s || !access->write_mib_s) {
+    return std::nullopt;
+  }
+  const auto way_ns = [](std::uint64_t mib_s, std::uint64_t latency_ns) {
+    constexpr std::uint64_t kMiB = std::uint64_t{1} << 20, kSecond = 1'000'000'000;
+    return cost_ns(2 * kMiB,
+                   {.bytes_per_s = saturating_mul(mib_s, kMiB),
+                    .latency_ns = static_cast<std::int64_t>(std::min(latency_ns, kSecond))});
+  };
+  return way_ns(*access->write_mib_s, access->write_ns.value_or(0)) +
+         way_ns(*access->read_mib_s, access->read_ns.value_or(0));
+}
+
+// Returns the distance of a node without processors from the nearest processors.
+std::optional<unsigned> distance_of(const Topology& topology, const MemoryNode& node) {
+  const auto near = topology.nearest_processors(node);
+  const auto distance = near ? node.distances.find(*near) : node.distances.end();
+  return distance != node.distances.end() ? std::optional(distance->second) : std::nullopt;
+}
+
+// The order of naming is the order of demotion. Differences below a tenth do not count.
+void warn_of_order(Config& config, const Topology& topology) {
+  for (std::size_t i = 1; i < config.numa.size(); ++i) {
+    const unsigned first = config.numa[i - 1].index, second = config.numa[i].index;
+    const MemoryNode& before = *topology.node(first);
+    const MemoryNode& after = *topology.node(second);
+    const auto slow = visit_ns(before), fast = visit_ns(after);
+    const auto far = distance_of(topology, before), near = distance_of(topology, after);
+    std::string why;
+    if (slow && fast) {
+      if (*fast < *slow / 10 * 9) {
+        why = fmt::format("faster: {} us for 2 MiB there and back, against {} us", *fast / 1000,
+                          *slow / 1000);
+      }
+    } else if (near && far && *near < *far) {
+      why = fmt::format("nearer: distance {}, against {}", *near, *far);
+    }
+    if (!why.empty()) {
+      config.warnings.push_back(fmt::format(
+          "numa: node {} is named before node {}, which is {}; name node {} first, because bytes "
+          "that leave DRAM go to the first node named",
+          first, second, why, second));
+    }
+  }
+}
+
+}  // namespace
+
 Status judge_numa(Config& config, const Topology& topology) {
   for (NodeMemory& tier : config.numa) {
     const std::string why = host::node_refusal(topology, tier.index, tier.bytes);
@@ -270,6 +320,7 @@ Status judge_numa(Config& config, const Topology& topology) {
     config.notes.push_back(fmt::format("numa {}: {}, of {} that are free there", tier.index,
                                        human_bytes(tier.bytes), human_bytes(free)));
   }
+  warn_of_order(config, topology);
   return {};
 }
 
