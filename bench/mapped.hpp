@@ -33,10 +33,6 @@ inline constexpr double kMappedScan = 0.97;
 // At least as fast as mmap with its best advice; the kernel writes pages one by one.
 inline constexpr double kMappedReadMmap = 1.0;
 inline constexpr double kMappedWriteMmap = 1.2;
-// A file that is read through its mapping, as the weights of a model are.
-inline constexpr double kMappedFileScan = 1.0;
-inline constexpr double kMappedFileRandom = 0.75;
-inline constexpr double kMappedFileRandomMany = 1.0;
 // The kernel swaps page by page: 0.1 to 0.3 GB/s on a device with 3 GB/s.
 inline constexpr double kMappedScanSwap = 10;
 // A miss is a device read and a trip through the kernel; everything else may cost a tenth more.

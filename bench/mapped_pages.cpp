@@ -26,6 +26,11 @@ Contest contest(std::string name, double bar, const PageTouches& touches) {
           .extent = kExtent};
 }
 
+/// "1_thread", "2_threads"
+std::string threads_of(unsigned threads) {
+  return fmt::format("{}_thread{}", threads, threads == 1 ? "" : "s");
+}
+
 /// Swap, and mmap without read-ahead: with read-ahead, a random touch reads useless bytes.
 Status beside_kernel(Session& session, const Contest& pages) {
   std::vector<SideChoice> peers = swap_sides(pages);
@@ -48,7 +53,7 @@ Status mapped_random_4k_peers(Session& session) {
   for (const unsigned threads : {1U, 2U, 16U}) {
     const PageTouches touches{
         .pages = 2 * kDram / kPage, .touches = 20'000 + 10'000 * threads, .threads = threads};
-    const std::string count = fmt::format("{}_thread{}", threads, threads == 1 ? "" : "s");
+    const std::string count = threads_of(threads);
     Status status = beside_kernel(
         session,
         contest("mapped_random_4k_kernel_" + count,
@@ -70,9 +75,8 @@ Status mapped_random_4k_zswap(Session& session) {
                               .touches = 20'000 + 10'000 * threads,
                               .threads = threads,
                               .compressible = true};
-    Status status = beside_zswap(session, contest(fmt::format("mapped_random_4k_zswap_{}_thread{}",
-                                                              threads, threads == 1 ? "" : "s"),
-                                                  0, touches));
+    Status status =
+        beside_zswap(session, contest("mapped_random_4k_zswap_" + threads_of(threads), 0, touches));
     if (!status.ok()) {
       return status;
     }
@@ -115,13 +119,12 @@ Status mapped_file_random_4k(Session& session) {
     const PageTouches touches{
         .pages = 2 * kDram / kPage, .touches = 20'000 + 10'000 * threads, .threads = threads};
     Contest reads =
-        contest(fmt::format("mapped_file_random_4k_{}_thread{}", threads, threads == 1 ? "" : "s"),
-                threads == 1 ? bars::kMappedFileRandom : bars::kMappedFileRandomMany, touches);
+        contest("mapped_file_random_4k_" + threads_of(threads),
+                threads == 1 ? bars::kMappedRandomKernel : bars::kMappedRandomKernelMany, touches);
     reads.extent = kPage;
     reads.reads_file = true;
-    std::vector<SideChoice> peers;
-    peers.push_back(mmap_side(reads, session.settings().directory, MADV_RANDOM, "random"));
-    Status status = compare_sides(session, reads, std::move(peers));
+    Status status = compare_sides(
+        session, reads, {mmap_side(reads, session.settings().directory, MADV_RANDOM, "random")});
     if (!status.ok()) {
       return status;
     }

@@ -126,7 +126,7 @@ Status mapped_scan_mmap(Session& session) {
 
 // The bytes are those of a file from the beginning, and no side writes.
 Status mapped_file_scan(Session& session) {
-  Contest scan = contest(std::min(benchmark_dram(), 512 * kMiB), false, "", bars::kMappedFileScan);
+  Contest scan = contest(std::min(benchmark_dram(), 512 * kMiB), false, "", bars::kMappedReadMmap);
   scan.name = "mapped_file_scan";
   scan.reads_file = true;
   std::vector<SideChoice> peers;

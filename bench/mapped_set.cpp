@@ -13,25 +13,33 @@ namespace tiermem::bench {
 namespace {
 // Room in the block tier for the smallest buffers.
 constexpr std::uint64_t kLeastBlock = std::uint64_t{64} << 20;
+
+template <typename Make>
+Result<MappedSet> set_of(const std::string& tiers, Make&& make) {
+  auto context = Context::create(tiers);
+  if (!context.ok()) {
+    return std::move(context).status();
+  }
+  auto buffer = make(**context);
+  if (!buffer.ok()) {
+    return std::move(buffer).status();
+  }
+  MappedSet set;
+  set.context = std::move(*context);
+  set.buffer = std::move(*buffer);
+  set.data = *set.buffer.address();
+  return set;
+}
+
 }  // namespace
 
 Result<MappedSet> MappedSet::reserve(const std::string& directory, std::uint64_t dram,
                                      std::uint64_t bytes, std::uint64_t extent) {
-  MappedSet set;
-  auto context = Context::create(
-      fmt::format("dram={}; nvme={}:{}", dram, directory, std::max(2 * bytes, kLeastBlock)));
-  if (!context.ok()) {
-    return std::move(context).status();
-  }
-  set.context = std::move(*context);
-  auto buffer =
-      set.context->alloc(bytes, {.extent_bytes = extent, .flags = kMapped, .label = "bench"});
-  if (!buffer.ok()) {
-    return std::move(buffer).status();
-  }
-  set.buffer = std::move(*buffer);
-  set.data = *set.buffer.address();
-  return set;
+  return set_of(
+      fmt::format("dram={}; nvme={}:{}", dram, directory, std::max(2 * bytes, kLeastBlock)),
+      [&](Context& context) {
+        return context.alloc(bytes, {.extent_bytes = extent, .flags = kMapped, .label = "bench"});
+      });
 }
 
 Result<MappedSet> MappedSet::create(const std::string& directory, std::uint64_t dram,
@@ -49,20 +57,10 @@ Result<MappedSet> MappedSet::create(const std::string& directory, std::uint64_t 
 
 Result<MappedSet> MappedSet::adopt(const std::string& path, std::uint64_t dram,
                                    std::uint64_t extent) {
-  MappedSet set;
-  auto context = Context::create(fmt::format("dram={}; nvme=off", dram));
-  if (!context.ok()) {
-    return std::move(context).status();
-  }
-  set.context = std::move(*context);
-  auto buffer = set.context->adopt_file(
-      path.c_str(), 0, 0, {.extent_bytes = extent, .flags = kMapped, .label = "bench"});
-  if (!buffer.ok()) {
-    return std::move(buffer).status();
-  }
-  set.buffer = std::move(*buffer);
-  set.data = *set.buffer.address();
-  return set;
+  return set_of(fmt::format("dram={}; nvme=off", dram), [&](Context& context) {
+    return context.adopt_file(path.c_str(), 0, 0,
+                              {.extent_bytes = extent, .flags = kMapped, .label = "bench"});
+  });
 }
 
 Status MappedSet::check(std::uint64_t sum) const {

@@ -93,10 +93,7 @@ class SlotLedger {
   std::uint32_t stamp() const { return shared_.stamp(); }
   bool is_shared(std::uint32_t stamp) const { return shared_.is_shared(stamp); }
   std::uint32_t parent_of_child() { return shared_.parent_of_child(); }
-  void child_of_parent() {
-    shared_.child_of_parent();
-    reads_ = {};  // The parent's.
-  }
+  void child_of_parent() { shared_.child_of_parent(); }
   void child_ended(std::uint32_t child);
   void test_begin_near_wrap(std::uint32_t left) {
     shared_.test_begin_at(SharedSlots::kMostForks - left);

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
@@ -246,12 +248,22 @@ Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look)
 
 namespace {
 
-// Returns the time that 2 MiB take to a node and back, by the figures of the firmware. Nothing
-// without them.
-std::optional<std::int64_t> visit_ns(const MemoryNode& node) {
-  const auto& access = node.access1 ? node.access1 : node.access0;
-  if (!access || !access->read_mib_s || !access->write_mib_s) {
-    return std::nullopt;
+// How far a node without processors is from those next to it, as the firmware tells. Figures of a
+// node with processors are those of its own processors, and say nothing here.
+struct Reach {
+  std::optional<std::int64_t> visit_ns{};  // The time that 2 MiB take to the node and back.
+  std::optional<unsigned> distance{};
+};
+
+Reach reach_of(const Topology& topology, unsigned id) {
+  const MemoryNode& node = *topology.node(id);
+  const std::optional<unsigned> near = topology.nearest_processors(node);
+  if (!near) {
+    return {};
+  }
+  Reach reach;
+  if (const auto to = node.distances.find(*near); to != node.distances.end()) {
+    reach.distance = to->second;
   }
   const auto way_ns = [](std::uint64_t mib_s, std::uint64_t latency_ns) {
     constexpr std::uint64_t kMiB = std::uint64_t{1} << 20, kSecond = 1'000'000'000;
@@ -259,40 +271,44 @@ std::optional<std::int64_t> visit_ns(const MemoryNode& node) {
                    {.bytes_per_s = saturating_mul(mib_s, kMiB),
                     .latency_ns = static_cast<std::int64_t>(std::min(latency_ns, kSecond))});
   };
-  return way_ns(*access->write_mib_s, access->write_ns.value_or(0)) +
-         way_ns(*access->read_mib_s, access->read_ns.value_or(0));
+  const auto& access = node.access1 ? node.access1 : node.access0;
+  if (access && access->read_mib_s && access->write_mib_s) {
+    reach.visit_ns = way_ns(*access->write_mib_s, access->write_ns.value_or(0)) +
+                     way_ns(*access->read_mib_s, access->read_ns.value_or(0));
+  }
+  return reach;
 }
 
-// Returns the distance of a node without processors from the nearest processors.
-std::optional<unsigned> distance_of(const Topology& topology, const MemoryNode& node) {
-  const auto near = topology.nearest_processors(node);
-  const auto distance = near ? node.distances.find(*near) : node.distances.end();
-  return distance != node.distances.end() ? std::optional(distance->second) : std::nullopt;
+// Says why `a` is the better one, or nothing. Differences of times below a tenth do not count.
+std::string better(const Reach& a, const Reach& b) {
+  if (a.visit_ns && b.visit_ns) {
+    return *a.visit_ns < *b.visit_ns / 10 * 9
+               ? fmt::format("faster: {} us for 2 MiB there and back, against {} us",
+                             *a.visit_ns / 1000, *b.visit_ns / 1000)
+               : "";
+  }
+  return a.distance && b.distance && *a.distance < *b.distance
+             ? fmt::format("nearer: distance {}, against {}", *a.distance, *b.distance)
+             : "";
 }
 
-// The order of naming is the order of demotion. Differences below a tenth do not count.
+// The order of naming is the order of demotion. One warning for each node that is named too late.
 void warn_of_order(Config& config, const Topology& topology) {
-  for (std::size_t i = 1; i < config.numa.size(); ++i) {
-    const unsigned first = config.numa[i - 1].index, second = config.numa[i].index;
-    const MemoryNode& before = *topology.node(first);
-    const MemoryNode& after = *topology.node(second);
-    const auto slow = visit_ns(before), fast = visit_ns(after);
-    const auto far = distance_of(topology, before), near = distance_of(topology, after);
-    std::string why;
-    if (slow && fast) {
-      if (*fast < *slow / 10 * 9) {
-        why = fmt::format("faster: {} us for 2 MiB there and back, against {} us", *fast / 1000,
-                          *slow / 1000);
+  std::vector<Reach> reach;
+  for (const NodeMemory& named : config.numa) {
+    const Reach late = reach_of(topology, named.index);
+    for (std::size_t i = 0; i < reach.size(); ++i) {
+      const std::string why = better(late, reach[i]);
+      if (why.empty()) {
+        continue;
       }
-    } else if (near && far && *near < *far) {
-      why = fmt::format("nearer: distance {}, against {}", *near, *far);
-    }
-    if (!why.empty()) {
       config.warnings.push_back(fmt::format(
-          "numa: node {} is named before node {}, which is {}; name node {} first, because bytes "
-          "that leave DRAM go to the first node named",
-          first, second, why, second));
+          "numa: node {0} is named before node {1}, which is {2}; name node {1} before node {0}, "
+          "because bytes that leave DRAM go to the first node named",
+          config.numa[i].index, named.index, why));
+      break;
     }
+    reach.push_back(late);
   }
 }
 

@@ -46,7 +46,7 @@ class Blocks {
         std::ofstream(path) << state << std::flush;
         std::string now;
         std::ifstream(path) >> now;
-        if (now == state.substr(0, now.size()) && !now.empty()) {
+        if (!now.empty() && state.starts_with(now)) {  // "online" after "online_movable".
           return true;
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(100));

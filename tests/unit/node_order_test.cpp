@@ -61,8 +61,8 @@ TEST_F(Nodes, a_faster_node_is_named_later_then_a_warning_says_which_and_by_how_
   EXPECT_EQ(
       warnings({1, 2}),
       "numa: node 1 is named before node 2, which is faster: 100 us for 2 MiB there and back, "
-      "against 400 us; name node 2 first, because bytes that leave DRAM go to the first node "
-      "named\n");
+      "against 400 us; name node 2 before node 1, because bytes that leave DRAM go to the first "
+      "node named\n");
 }
 
 TEST_F(Nodes, the_firmware_tells_no_speeds_then_the_distances_decide) {
@@ -87,17 +87,34 @@ TEST_F(Nodes, the_firmware_tells_nonsense_then_nothing_overflows) {
   add(1, 20).access1 = access(~std::uint64_t{0}, 0);
   add(2, 20).access1 = access(1, ~std::uint64_t{0} >> 4);
   EXPECT_EQ(warnings({1, 2}), "");
-  EXPECT_NE(warnings({2, 1}).find("name node 1 first"), std::string::npos);
+  EXPECT_NE(warnings({2, 1}).find("name node 1 before node 2"), std::string::npos);
 }
 
-TEST_F(Nodes, three_nodes_in_the_wrong_order_then_each_step_has_its_warning) {
+TEST_F(Nodes, three_nodes_in_the_wrong_order_then_each_late_one_has_its_warning) {
   add(1, 40);
   add(2, 30);
   add(3, 20);
   const std::string all = warnings({1, 2, 3});
-  EXPECT_NE(all.find("name node 2 first"), std::string::npos);
-  EXPECT_NE(all.find("name node 3 first"), std::string::npos);
+  EXPECT_NE(all.find("name node 2 before node 1"), std::string::npos);
+  EXPECT_NE(all.find("name node 3 before node 1"), std::string::npos);
   EXPECT_EQ(warnings({3, 2, 1}), "");
+}
+
+TEST_F(Nodes, a_node_without_figures_is_between_them_then_the_others_are_compared) {
+  add(1, 40);
+  add(2, 30).distances.clear();
+  add(3, 20);
+  EXPECT_NE(warnings({1, 2, 3}).find("name node 3 before node 1"), std::string::npos);
+}
+
+// Its figures are those of its own processors.
+TEST_F(Nodes, a_node_has_processors_then_it_is_not_compared) {
+  add(1, 20).access1 = access(10'000, 400);
+  MemoryNode& socket = add(2, 20);
+  socket.cpus = IdList{2, 3};
+  socket.access1 = access(100'000, 90);
+  EXPECT_EQ(warnings({1, 2}), "");
+  EXPECT_EQ(warnings({2, 1}), "");
 }
 
 }  // namespace

@@ -26,8 +26,16 @@ struct Prefetches : ::testing::Test {
   /// Expects that a prefetch of these extents names exactly those of them that have bytes.
   void expect(Handle handle, std::uint64_t lead, std::uint64_t bytes, std::uint32_t first,
               std::uint32_t count) {
-    const std::uint64_t begin = std::max(first * kExtent, lead);
-    const std::uint64_t end = std::min((std::uint64_t{first} + count) * kExtent, lead + bytes);
+    // A model that looks at each page of the window.
+    std::uint64_t begin = ~std::uint64_t{0}, end = 0;
+    for (std::uint64_t page = 0; page < 4 * kExtent; page += kSmallestExtent) {
+      const std::uint64_t extent = page / kExtent;
+      const bool asked = extent >= first && extent - first < count;
+      if (asked && page >= lead && page < lead + bytes) {
+        begin = std::min(begin, page);
+        end = page + kSmallestExtent;
+      }
+    }
     const auto request = prefetch_of(residency, handle, first, count);
     ASSERT_EQ(request != nullptr, begin < end)
         << lead << " " << bytes << " " << first << " " << count;
