@@ -32,6 +32,25 @@ struct ContextOptions {
 /// The kind of a tick: one operation of the program, such as a layer, or one step, such as a token.
 enum class Tick : std::uint32_t { op = 0, step = 1 };
 
+/// One copy of Context::copy(): between `bytes` bytes of a buffer, from `offset` on, and memory of
+/// the caller. Its layout is that of tm_copy_item.
+struct CopyItem {
+  Handle buffer = 0;
+  std::uint64_t offset = 0;
+  void* memory = nullptr;      ///< The target for kRead, the source for kWrite.
+  std::uint64_t bytes = 0;     ///< 0: the item does nothing.
+  std::uint32_t mode = kRead;  ///< kRead: out of the buffer. kWrite: into the buffer.
+  Code code = Code::ok;        ///< Result.
+};
+static_assert(sizeof(CopyItem) == 40);
+
+/// Flags of Context::copy().
+enum CopyFlags : std::uint32_t {
+  /// Bytes that are read and not in memory are read from below without promoting them, and memory
+  /// keeps what it has. Where the target is aligned to 4 KiB, the device writes it directly.
+  kNoPromote = 1,
+};
+
 /// A set of tiers with one mover. The destructor releases everything; call close() first to learn
 /// of views that are still held.
 ///
@@ -209,6 +228,27 @@ class TIERMEM_API Context {
   /// Copies `from` into a buffer. Otherwise the same as read().
   Status write(Handle buffer, std::uint64_t offset, const void* from, std::uint64_t length,
                Timeout timeout = Timeout::forever());
+  /// Copies each item of a list, out of its buffer or into it. The reads of the list are under way
+  /// together. The order of the copies is unspecified, and the result is not one atomic snapshot.
+  ///
+  /// - `list`: each item receives its own code.
+  /// - `flags`: 0 or kNoPromote. With kNoPromote, whole blocks of a target that is aligned to 4 KiB
+  ///   and not memory of a mapped buffer are read into it directly by the device, and are checked
+  ///   there. A block is as for gather(). Other bytes come through staging memory, as for gather().
+  ///   Bytes of which the newest copy is not only in a slot or a file are promoted as by read().
+  /// - `op`: may be null; otherwise a thread of the context does the work, several such calls at a
+  ///   time. The list and its memory must then stay valid until the operation has completed, and
+  ///   must not be memory of mapped buffers. The option fork=follow does not support it.
+  /// - `timeout`: counts from this call on. A read that a device has begun is waited for, also
+  ///   beyond the timeout, after a cancel, and by close(): its memory is the caller's again only
+  ///   then.
+  /// - Result: ok if every item is copied, else the first error in the order of the list.
+  /// - Errors of an item: those of read() or write(). After an error its memory is unspecified.
+  ///   invalid_argument: also for its mode. busy: the timeout is 0 and its bytes are not in memory.
+  /// - Errors of the call, nothing is copied: invalid_argument: an unknown flag. unsupported: `op`
+  ///   with fork=follow.
+  Status copy(std::span<CopyItem> list, std::uint32_t flags = 0,
+              Timeout timeout = Timeout::forever(), Op* op = nullptr);
   /// Copies rows to `to`, one behind the other in the order of the list. Rows may overlap each
   /// other. Resident rows are copied from memory. For all other rows the call reads only the blocks
   /// that hold them. It submits as many reads as the devices take, promotes no extent, and keeps no

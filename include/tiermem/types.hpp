@@ -232,9 +232,10 @@ struct Stats {
   std::uint64_t moved_by_copy = 0;  ///< Number of extents, or parts of one, copied into windows.
   std::uint64_t gpu_budget = 0, gpu_used = 0, gpu_pinned = 0;  ///< All GPUs together.
   std::uint64_t gpu_bytes_in = 0, gpu_bytes_out = 0;  ///< Bytes copied to GPUs, and from GPUs.
-  std::uint64_t gpu_placed = 0;    ///< Bytes in live objects of malloc_at on GPUs.
-  std::uint64_t gpu_paused = 0;    ///< Part of `gpu_placed` that gpu_pause moved off its device.
-  std::uint64_t gather_reads = 0;  ///< Number of reads that gathers submitted to devices.
+  std::uint64_t gpu_placed = 0;  ///< Bytes in live objects of malloc_at on GPUs.
+  std::uint64_t gpu_paused = 0;  ///< Part of `gpu_placed` that gpu_pause moved off its device.
+  /// Number of reads that gathers, and copies that do not promote, submitted to devices.
+  std::uint64_t gather_reads = 0;
   std::uint64_t gather_bytes = 0;  ///< Bytes of these reads; not in `promoted`.
   // The paths of `gpu_bytes_in` and `gpu_bytes_out`. The remainder is between a device and
   // page-locked frames of DRAM. A copy between two devices is in both counters, so it counts twice

@@ -34,6 +34,9 @@ void Desk::arm_more(Request& request) {
 
 // Looks at one need and starts what it lacks. Counts it as pending unless it is ready.
 void Desk::arm(Request& request, std::uint32_t index) {
+  if (request.ending) {
+    return;
+  }
   Need& need = request.needs[index];
   const bool comes = request.kind == RequestKind::acquire || request.kind == RequestKind::prefetch;
   if (resting_ && !(comes && needs_.ready(need))) {

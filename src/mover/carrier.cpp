@@ -256,7 +256,7 @@ std::string Carrier::check_channels() const {
         return;
       }
       if (const auto* const gather = if_is<Gather>(&transfer)) {
-        found.weight += gather->open * Channel::kGatherWeight;
+        found.weight += gather->weight;
         found.reads += gather->open;
       } else if (transfer.at_device) {
         const Channel::Load load = load_of(transfer);

@@ -112,11 +112,12 @@ bool Channel::issue_gathers(std::uint64_t& step) {
 // Returns whether all reads of the gather are issued.
 bool Channel::issue_reads(Gather& gather, std::uint64_t& step) {
   while (gather.issued < gather.reads.size()) {
-    if (in_flight_.weight + kGatherWeight > tier_->depth() * kWholeRequest || step >= kStepBytes) {
+    const GatherRead& read = gather.reads[gather.issued];
+    if (in_flight_.weight + weight(read) > tier_->depth() * kWholeRequest || step >= kStepBytes) {
       return false;
     }
-    step += gather.reads[gather.issued].length + kRequestBytes;
-    begin_read();
+    step += read.length + kRequestBytes;
+    begin_read(weight(read));
     issued_.push_back({gather.transfer, ++gather.issued, 0});
   }
   return true;
@@ -149,13 +150,13 @@ void Channel::count(const Load& load, int sign) {
   add(in_flight_.background_bytes, load.priority > Priority::room ? load.bytes : 0);
 }
 
-void Channel::begin_read() {
-  in_flight_.weight += kGatherWeight;
+void Channel::begin_read(unsigned weight) {
+  in_flight_.weight += weight;
   ++in_flight_.reads;
 }
 
-void Channel::read_ended() {
-  in_flight_.weight -= kGatherWeight;
+void Channel::read_ended(unsigned weight) {
+  in_flight_.weight -= weight;
   --in_flight_.reads;
 }
 

@@ -64,8 +64,8 @@ class Channel {
   /// A transfer that was issued has ended.
   void ended(const Load& load) { count(load, -1); }
   /// A read of a gather goes to the tier once more.
-  void read_again() { begin_read(); }
-  void read_ended();
+  void read_again(unsigned weight) { begin_read(weight); }
+  void read_ended(unsigned weight);
 
   /// Returns `now` if the limit of a step ended the last issue(), else kNever: only an event can
   /// make more go.
@@ -91,11 +91,15 @@ class Channel {
   /// The weight of one whole request. A tier joins small neighbours to one request, so they weigh
   /// less: otherwise there would be too few of them to fill the tier's queue.
   static constexpr unsigned kWholeRequest = 16;
-  /// The weight of a read of a gather: twice the tier's depth waits in the tier.
+  /// The weight of a read of a gather: twice the tier's depth waits in the tier. A long one has
+  /// that of any long transfer.
   static constexpr unsigned kGatherWeight = 8;
   static unsigned weight(std::uint64_t bytes) {
     return static_cast<unsigned>(
         std::clamp<std::uint64_t>(bytes / kSmallestExtent, 1, kWholeRequest));
+  }
+  static unsigned weight(const GatherRead& read) {
+    return read.to_program ? std::max(kGatherWeight, weight(read.length)) : kGatherWeight;
   }
 
  private:
@@ -122,7 +126,7 @@ class Channel {
   void send(const Item& item, std::uint64_t& step);
   void pass_by(Priority priority, std::uint64_t bytes);
   void count(const Load& load, int sign);
-  void begin_read();
+  void begin_read(unsigned weight);
 
   SlotTier* tier_;
   InFlight in_flight_;

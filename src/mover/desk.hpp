@@ -139,6 +139,7 @@ class Desk {
   void finish_free(Request& request);
   void park_discards(Request& request);
   void unpark(Request& request);
+  void await_reads(Request& request, Status status);
   void leave_parking(Request& request);
   bool parking_waits() const { return parking_ == nullptr && !parking_queue_.empty(); }
   bool arm_next_to_park();
@@ -206,8 +207,9 @@ void Desk::fail_each(Why&& why) {
     ended = false;
     for (std::size_t i = 0; i < active_.size();) {
       Request& request = *active_[i];
-      std::optional<Status> status =
-          request.kind != RequestKind::free ? why(request) : std::optional<Status>();
+      std::optional<Status> status = request.kind != RequestKind::free && !request.ending
+                                         ? why(request)
+                                         : std::optional<Status>();
       if (status.has_value()) {
         fail_request(request, std::move(*status));
         ended = true;

@@ -16,8 +16,10 @@ void Gatherer::start(Request& request, std::span<GatherRead> reads) {
   for (const GatherRead& read : reads) {
     journal_.count(&Stats::demanded, read.rows);
   }
-  [[maybe_unused]] const Pin pin = directory_.word(kHost, transfer.into).pin_read();
-  assert(pin == Pin::ok);  // The caller has a view of it.
+  if (transfer.into != kNoExtent) {
+    [[maybe_unused]] const Pin pin = directory_.word(kHost, transfer.into).pin_read();
+    assert(pin == Pin::ok);  // The caller has a view of it.
+  }
   const SlotCopy copy = directory_.slot_copy(ref);
   transfer.slot_tier = &slots_.of(copy);
   transfer.slot = copy.slot;
@@ -28,6 +30,7 @@ void Gatherer::send_read(Gather& transfer, std::uint32_t number) {
   const GatherRead& read = transfer.reads[number];
   transfer.issued = std::max(transfer.issued, number + 1);
   ++transfer.open;
+  transfer.weight += Channel::weight(read);
   journal_.count(&Stats::gather_reads);
   journal_.count(&Stats::gather_bytes, read.length);
   // A file's slots are numbered by the block; others are read from an offset.
@@ -37,7 +40,8 @@ void Gatherer::send_read(Gather& transfer, std::uint32_t number) {
        .slot = file ? SlotId{transfer.slot.value + read.offset / kSmallestExtent} : transfer.slot,
        .data = read.data,
        .length = read.length,
-       .offset = file ? 0 : read.offset});
+       .offset = file ? 0 : read.offset,
+       .to_program = read.to_program});
 }
 
 namespace {
@@ -70,7 +74,11 @@ void Gatherer::read_done(const SlotCompletion& completion) {
   Gather& transfer = carrier_.at<Gather>(static_cast<std::uint32_t>(completion.cookie));
   const auto number = static_cast<std::uint32_t>(completion.cookie >> 32) - 1;
   Channel& channel = transfer.slot_tier->channel;
-  channel.read_ended();
+  // Without a request there are no records of the reads, and none went to the program.
+  const unsigned weight = transfer.request != nullptr ? Channel::weight(transfer.reads[number])
+                                                      : Channel::kGatherWeight;
+  channel.read_ended(weight);
+  transfer.weight -= weight;
   --transfer.open;
   if (transfer.request == nullptr) {
     if (transfer.open == 0) {
@@ -82,7 +90,7 @@ void Gatherer::read_done(const SlotCompletion& completion) {
   if (completion.code != Code::ok && !read.again) {
     read.again = true;
     journal_.count(&Stats::io_retries);
-    channel.read_again();
+    channel.read_again(weight);
     send_read(transfer, number);
     return;
   }
@@ -94,7 +102,7 @@ void Gatherer::read_done(const SlotCompletion& completion) {
     }
   } else {
     journal_.note_slot_bytes(*transfer.slot_tier, false, read.length);
-    if (checksums_ && transfer.slot_tier->has_files()) {
+    if (checksums_ && transfer.slot_tier->has_files() && !read.to_program) {
       note_first_read(directory_, transfer.ref, read, parts_.checksum_block(transfer.ref));
     }
     const Checksums* const sums = checksums_ ? directory_.at(transfer.ref).copy().sums : nullptr;
@@ -112,30 +120,43 @@ void Gatherer::read_done(const SlotCompletion& completion) {
 
 void Gatherer::end(Gather& transfer) {
   const ExtentRef ref = transfer.ref;
-  residency_.unpin(PinnedRun::of(transfer.into, 1, kHost, false));
+  if (transfer.into != kNoExtent) {
+    residency_.unpin(PinnedRun::of(transfer.into, 1, kHost, false));
+  }
   carrier_.end(transfer);
   carrier_.extent_changed(ref, kHost);
 }
 
-void Gatherer::desert(const Request& request) {
+bool Gatherer::reads_for(const Request& request, ExtentRef ref) const {
+  const Gather* const gather = if_is<Gather>(carrier_.transfer_of(ref));
+  return gather != nullptr && gather->request == &request;
+}
+
+bool Gatherer::desert(const Request& request) {
+  bool awaited = false;
   if (request.kind != RequestKind::gather) {
-    return;
+    return awaited;
   }
   for (const Need& need : request.needs) {
-    Gather* const gather = if_is<Gather>(carrier_.transfer_of(need.ref));
-    if (gather == nullptr || gather->request != &request) {
+    if (!reads_for(request, need.ref)) {
       continue;
     }
-    Gather& transfer = *gather;
+    Gather& transfer = as<Gather>(*carrier_.transfer_of(need.ref));
     const std::uint32_t number = transfer.job.transfer;
+    transfer.slot_tier->channel.forget_gather(number);
+    if (request.gather->to_program && transfer.open != 0) {
+      transfer.reads = transfer.reads.first(transfer.issued);
+      awaited = true;
+      continue;
+    }
     transfer.request = nullptr;
     transfer.reads = {};
     transfer.issued = 0;
-    transfer.slot_tier->channel.forget_gather(number);
     if (transfer.open == 0) {
       deserted_.push_back(number);  // Not from here: the waiters for the extent would run.
     }
   }
+  return awaited;
 }
 
 void Gatherer::end_deserted() {

@@ -15,8 +15,12 @@ std::span<GatherRead> GatherNeeds::reads_of(const Request& request, ExtentRef re
 }
 
 void GatherNeeds::build(Request& request) const {
+  auto span = request.spans.begin();
   for (const GatherRead& read : request.gather->reads) {
-    directory_.begin(request.spans.front(), read.ref);
+    while (read.ref >= span->first + span->count) {
+      ++span;
+    }
+    directory_.begin(*span, read.ref);
     if (request.needs.empty() || request.needs.back().ref != read.ref) {
       request.needs.push_back({.ref = read.ref});
     }

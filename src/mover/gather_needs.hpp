@@ -17,7 +17,8 @@ class GatherNeeds {
   GatherNeeds(const Directory& directory, const TransferEngine& engine, bool checksums)
       : directory_(directory), engine_(engine), checksums_(checksums) {}
 
-  /// Makes a need for each extent of the reads.
+  /// Makes a need for each extent of the reads. Each is in one of the spans, which are sorted by
+  /// their first extent.
   void build(Request& request) const;
   /// Returns the reads of the request in the extent.
   static std::span<GatherRead> reads_of(const Request& request, ExtentRef ref);

@@ -4,6 +4,8 @@
 //
 // A request that ends early (late, cancelled, its buffer freed) is answered at once. Its transfers
 // go on without it until what a device has been given has ended, and pin the memory it goes to.
+// Memory of the program has no pin: a request that reads to it is answered when its transfers with
+// reads at a device have ended.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +37,12 @@ class Gatherer {
   /// Sends a read that the channel has chosen.
   void send_read(Gather& transfer, std::uint32_t number);
   void read_done(const SlotCompletion& completion);
-  /// The request has ended, and with it the records of its reads. Reads at a device go on.
-  void desert(const Request& request);
+  /// The request ends early. Reads at a device go on. Returns whether some go to memory of the
+  /// program: then the request must wait for their transfers. Otherwise the records of its reads
+  /// may go.
+  [[nodiscard]] bool desert(const Request& request);
+  /// Returns whether the extent's transfer reads for this request.
+  bool reads_for(const Request& request, ExtentRef ref) const;
   void end_deserted();
   bool any_deserted() const { return !deserted_.empty(); }
 

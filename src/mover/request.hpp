@@ -17,7 +17,7 @@ namespace tiermem {
 
 enum class RequestKind : std::uint8_t {
   acquire,         ///< Views of all spans.
-  gather,          ///< Blocks of the span's buffer, as `gather` lists them, without their extents.
+  gather,          ///< Blocks of the spans' buffers, as `gather` lists them, without their extents.
   prefetch,        ///< Makes the spans resident if there is room; never an error.
   evict,           ///< Writes the bytes to slots and frees the frames.
   clean,           ///< Writes the bytes to slots and keeps the frames.
@@ -117,9 +117,11 @@ struct Request : InArena {
   /// release_memory: bytes of extents that have left the device, and bytes given back to its
   /// driver.
   std::array<std::uint64_t, kMaxSpaces> bytes_left{}, bytes_given{};
-  bool collecting = false;       ///< Head of the room queue: its needs are held.
-  bool was_there = false;        ///< A touch: the page was resident at admission.
-  bool last_look = false;        ///< No victim and no pin were seen: one more search decides.
+  bool collecting = false;  ///< Head of the room queue: its needs are held.
+  bool was_there = false;   ///< A touch: the page was resident at admission.
+  bool last_look = false;   ///< No victim and no pin were seen: one more search decides.
+  /// A gather that has failed, and waits for its reads to the program's memory.
+  bool ending = false;
   bool short_of_room = false;    ///< Waited for frames: decides how a missed deadline is reported.
   std::int64_t admitted_ns = 0;  ///< When the mover first saw it.
   Request* next = nullptr;       ///< In the queue of posts.

@@ -290,7 +290,10 @@ void Desk::fail_request(Request& request, Status status) {
   assert(request.kind != RequestKind::free);
   waiters_.forget(request);
   std::erase(arming_, &request);
-  engine_.desert_gather(request);
+  if (engine_.desert_gather(request)) {
+    await_reads(request, std::move(status));
+    return;
+  }
   std::erase(giving_back_, &request);
   if (request.state == Request::State::room) {
     std::erase(room_queue_, &request);
@@ -302,6 +305,21 @@ void Desk::fail_request(Request& request, Status status) {
   unpark(request);
   let_go(request);
   complete(request, std::move(status));
+}
+
+// The gather has failed, and devices read to the program's memory for it. It is complete when they
+// have ended.
+void Desk::await_reads(Request& request, Status status) {
+  request.ending = true;
+  request.status = std::move(status);
+  request.deadline_ns = Request::kForever;
+  request.armed = static_cast<std::uint32_t>(request.needs.size());
+  request.pending = 0;
+  for (std::uint32_t i = 0; i < request.needs.size(); ++i) {
+    if (engine_.reads_for(request, request.needs[i].ref)) {
+      waiters_.wait_for_transfer(request, i);
+    }
+  }
 }
 
 bool Desk::pin_for(Request& request, const Span& span) {

@@ -180,7 +180,8 @@ struct Gather : Transfer {
   std::span<GatherRead> reads;
   std::uint32_t issued = 0;  ///< Number of reads given to the device.
   std::uint32_t open = 0;    ///< Given and not ended.
-  ExtentRef into = 0;        ///< Where they go: a pin of its own.
+  unsigned weight = 0;       ///< The weight of the open ones: see Channel.
+  ExtentRef into = 0;        ///< Where they go: a pin of its own. kNoExtent: to the program.
 };
 
 /// Returns the transfer as its kind. It must be of this kind.

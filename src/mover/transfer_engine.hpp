@@ -152,7 +152,10 @@ class TransferEngine {
   void unpark(const Request& request, ExtentRef ref);
 
   /// The request has ended. Reads at a device go on without it.
-  void desert_gather(const Request& request) { gatherer_.desert(request); }
+  [[nodiscard]] bool desert_gather(const Request& request) { return gatherer_.desert(request); }
+  bool reads_for(const Request& request, ExtentRef ref) const {
+    return gatherer_.reads_for(request, ref);
+  }
 
   // ---- Copies and slots of extents without transfers
 

@@ -30,6 +30,9 @@ struct IoRequest {
   /// Replaces `data`: the bytes are in several places in memory, and contiguous on the device. The
   /// vectors and the bytes must stay valid until the completion.
   std::span<const iovec> vectors;
+  /// `data` is memory of the program, with pages that may be absent: the thread that submits must
+  /// not touch it, not even in the kernel.
+  bool to_program = false;
 };
 
 struct IoCompletion {

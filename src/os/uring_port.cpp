@@ -290,9 +290,12 @@ bool UringPort::submit(const IoRequest& request) {
     ::io_uring_prep_read(sqe, index, request.data, request.length, request.offset);
   }
   unsigned flags = file ? 0 : IOSQE_FIXED_FILE;
-  if (file ? request.buffered
-           : files_[request.device]->fd(request.buffered) == files_[request.device]->fd(true)) {
-    // Buffered I/O copies data: let a worker of the kernel do it, not our submit call.
+  const bool buffered =
+      file ? request.buffered
+           : files_[request.device]->fd(request.buffered) == files_[request.device]->fd(true);
+  if (buffered || request.to_program) {
+    // Buffered I/O copies data, and absent pages of the program may have to be waited for: let a
+    // worker of the kernel do it, not our submit call.
     flags |= IOSQE_ASYNC;
   }
   ::io_uring_sqe_set_flags(sqe, flags);

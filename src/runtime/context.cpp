@@ -13,6 +13,7 @@
 #include "base/log.hpp"
 #include "base/no_cancel.hpp"
 #include "runtime/context_impl.hpp"
+#include "runtime/copy_list.hpp"
 #include "runtime/fit.hpp"
 #include "runtime/gather.hpp"
 #include "runtime/in_call.hpp"
@@ -398,7 +399,8 @@ Status Context::read(Handle buffer, std::uint64_t offset, void* to, std::uint64_
   if (to == nullptr) {
     return no_memory_to_copy(*call, "read", length);
   }
-  return call->copy(*this, buffer, offset, static_cast<std::byte*>(to), nullptr, length, timeout);
+  return call->copy(*this, buffer, offset, static_cast<std::byte*>(to), nullptr, length,
+                    CallLimits::of(timeout));
 } catch (const std::exception& thrown) {
   return why_thrown("read", thrown);
 }
@@ -410,9 +412,32 @@ Status Context::write(Handle buffer, std::uint64_t offset, const void* from, std
     return no_memory_to_copy(*call, "write", length);
   }
   return call->copy(*this, buffer, offset, nullptr, static_cast<const std::byte*>(from), length,
-                    timeout);
+                    CallLimits::of(timeout));
 } catch (const std::exception& thrown) {
   return why_thrown("write", thrown);
+}
+
+Status Context::copy(std::span<CopyItem> list, std::uint32_t flags, Timeout timeout, Op* op) try {
+  const SlowCall mark(*this);
+  Status usable = mark->usable("copy");
+  if (!usable.ok()) {
+    return usable;
+  }
+  if ((flags & ~std::uint32_t{kNoPromote}) != 0) {
+    return fail(Code::invalid_argument, "copy: flags {:#x}; accepted are 0 and 1 (no promote)",
+                flags);
+  }
+  const bool promotes = (flags & kNoPromote) == 0;
+  if (op == nullptr) {
+    return CopyCall(*this, *mark, list, promotes, CallLimits::of(timeout)).run();
+  }
+  auto request = std::make_unique<Request>();
+  auto call = std::make_unique<CopyCall>(*this, *mark, list, promotes,
+                                         CallLimits::of(timeout, &request->cancel));
+  Result<OpHandle> begun = mark->run_later(std::move(call), std::move(request));
+  return begun.ok() ? follow(std::move(begun), op) : std::move(begun).status();
+} catch (const std::exception& thrown) {
+  return why_thrown("copy", thrown);
 }
 
 // `target` is the destination or the source of the rows.

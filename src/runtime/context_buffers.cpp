@@ -339,8 +339,32 @@ Span::Bytes Context::Impl::in_window_of(const Span& span, const void* memory,
   return {from, std::min(bytes, from + std::min(length - before, bytes))};
 }
 
+Status Context::Impl::check_apart(const char* call, const Span& span, std::uint64_t offset,
+                                  const void* memory, const char* way) {
+  const auto [begin, end] = in_window_of(span, memory, span.length);
+  if (begin >= span.offset + span.length || span.offset >= end) {
+    return {};
+  }
+  return fail(Code::invalid_argument,
+              "{}: the range at offset {} of {} bytes and the memory to copy {} overlap in one "
+              "buffer; copy through other memory",
+              call, offset, span.length, way);
+}
+
+Status Context::Impl::acquire_within(const char* call, const Access& access,
+                                     const CallLimits& limits, ViewRecord& view) {
+  if (limits.cancelled()) {
+    return fail(Code::cancelled, "{}: cancelled by its owner", call);
+  }
+  Status status = usable(call);
+  if (!status.ok() || residency.try_acquire({&access, 1}, {&view, 1}) == Code::ok) {
+    return status;
+  }
+  return acquire_through_mover({&access, 1}, limits.left(), {&view, 1}, {}, limits.cancel);
+}
+
 Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
-                           const std::byte* from, std::uint64_t length, Timeout timeout) {
+                           const std::byte* from, std::uint64_t length, const CallLimits& limits) {
   const char* call = to != nullptr ? "read" : "write";
   Status status = usable(call);
   if (!status.ok() || length == 0) {
@@ -352,14 +376,11 @@ Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset
   if (!status.ok()) {
     return status;
   }
-  if (const auto [begin, end] = in_window_of(span, to != nullptr ? to : from, length);
-      begin < span.offset + length && span.offset < end) {
-    return fail(Code::invalid_argument,
-                "{}: the range at offset {} of {} bytes and the memory to copy {} overlap in one "
-                "buffer; copy through other memory",
-                call, offset, length, to != nullptr ? "to" : "from");
+  status = to != nullptr ? check_apart(call, span, offset, to, "to")
+                         : check_apart(call, span, offset, from, "from");
+  if (!status.ok()) {
+    return status;
   }
-  const std::int64_t deadline = deadline_of(timeout);
   const std::uint64_t extent = std::uint64_t{1} << span.shift;
   const std::uint64_t lead = span.offset - offset;
   // Prefetches ahead by the device's depth, so that a long copy runs at the device's speed.
@@ -380,20 +401,16 @@ Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset
       access.mode = kDiscard;
     }
     ViewRecord view;
-    Timeout left = timeout;
-    if (timeout.ns > 0) {
-      left.ns = std::max<std::int64_t>(1, deadline - now_ns());
-    }
-    status = context.acquire({&access, 1}, left, {&view, 1});
+    status = acquire_within(call, access, limits, view);
     if (!status.ok()) {
       return status;
     }
+    const HeldViews held(residency, {&view, 1});
     if (to != nullptr) {
       std::memcpy(to + (at - offset), view.data, access.length);
     } else {
       std::memcpy(view.data, from + (at - offset), access.length);
     }
-    (void)context.release({&view, 1});
     at += access.length;
   }
   return {};

@@ -536,7 +536,7 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   drain.deadline_ns = deadline_of(timeout);
   const Status drained = ask(drain);
   errands_->stop();  // The drain has ended everything they waited for.
-  store_errands_->stop();
+  copy_errands_->stop();
   const bool released = await_releases(drain.deadline_ns);
   stop();
   try {

@@ -24,6 +24,7 @@
 #include "os/waitable_io_port.hpp"
 #include "residency/residency.hpp"
 #include "runtime/busy_poll.hpp"
+#include "runtime/call_limits.hpp"
 #include "runtime/config.hpp"
 #include "runtime/device_memory.hpp"
 #include "runtime/errands.hpp"
@@ -45,9 +46,6 @@
 namespace tiermem {
 
 class RowCall;
-
-/// The deadline of a call that begins now.
-std::int64_t deadline_of(Timeout timeout);
 
 class Context::Impl {
  public:
@@ -141,13 +139,20 @@ class Context::Impl {
   std::uint64_t waited_for_room_ns() const { return faults_.waited_for_room_ns(); }
   /// Reads (to != null) or writes (from != null) on the calling thread.
   Status copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
-              const std::byte* from, std::uint64_t length, Timeout timeout);
+              const std::byte* from, std::uint64_t length, const CallLimits& limits);
+  /// Refuses a span from `offset` on, and memory to copy to or from, that overlap in one buffer.
+  /// `way`: "to" or "from".
+  Status check_apart(const char* call, const Span& span, std::uint64_t offset, const void* memory,
+                     const char* way);
+  /// Does acquire() for one range of a call that has begun.
+  Status acquire_within(const char* call, const Access& access, const CallLimits& limits,
+                        ViewRecord& view);
   /// Runs a gather or scatter: now, or with `op` on the thread of errands. `cancel` is the call's
   /// cancel flag, and belongs to the operation.
   Status run_rows(std::unique_ptr<RowCall> call, const Rows& rows);
   Result<OpHandle> run_rows_later(std::unique_ptr<RowCall> call, const Rows& rows,
                                   std::unique_ptr<Request> op);
-  /// Runs a call of a Store as an operation. Errors: unsupported with fork=follow; those of
+  /// Runs a call that copies a list as an operation. Errors: unsupported with fork=follow; those of
   /// Errands::send().
   Result<OpHandle> run_later(std::unique_ptr<Errand> errand, std::unique_ptr<Request> op);
   /// Minimum size of a read of this buffer's slots and files, in bytes.
@@ -319,12 +324,12 @@ class Context::Impl {
   Vector<int> lifelines_;  // Held for this process's ancestors: it reads their slots.
   std::int64_t next_look_ = 0;
 
-  /// Copies of stores that run at the same time: enough for the rate of a fast drive.
-  static constexpr std::size_t kStoreThreads = 4;
+  /// Copies of lists that run at the same time: enough for the rate of a fast drive.
+  static constexpr std::size_t kCopyThreads = 4;
 
   std::thread mover_thread_, fault_thread_;
   std::unique_ptr<Errands> errands_ = std::make_unique<Errands>();
-  std::unique_ptr<Errands> store_errands_ = std::make_unique<Errands>(kStoreThreads);
+  std::unique_ptr<Errands> copy_errands_ = std::make_unique<Errands>(kCopyThreads);
   Inspector inspector_;
 };
 

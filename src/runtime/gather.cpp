@@ -160,10 +160,10 @@ Result<OpHandle> Context::Impl::run_later(std::unique_ptr<Errand> errand,
                                           std::unique_ptr<Request> op) {
   if (config.fork == Fork::follow) {
     return fail(Code::unsupported,
-                "store: with fork=follow there is no thread for operations; call it without an "
-                "operation");
+                "copy, store: with fork=follow there is no thread for operations; call it without "
+                "an operation");
   }
-  return store_errands_->send(ops, std::move(op), std::move(errand));
+  return copy_errands_->send(ops, std::move(op), std::move(errand));
 }
 
 // Adds the row to the message.

@@ -97,7 +97,7 @@ void Context::Impl::end() {
       fault_thread_.detach();
     }
     (void)errands_.release();
-    (void)store_errands_.release();
+    (void)copy_errands_.release();
     (void)host_space_.release();
     for (std::unique_ptr<GpuTier>& gpu : gpus_) {
       (void)gpu.release();
@@ -118,7 +118,7 @@ void Context::Impl::end() {
   delist();
   (void)await_releases(Request::kForever);  // Memory that a kernel still uses must not be freed.
   errands_.reset();
-  store_errands_.reset();
+  copy_errands_.reset();
   ops.end_queues();
   // Users before the things they use: transfers into frames must end before the frames go.
   workers_.reset();

@@ -101,6 +101,16 @@ Shelf::Found Shelf::find(std::string_view key) const {
   return found == by_key_.end() ? Found{} : Found{found->second->buffer, found->second->bytes};
 }
 
+bool Shelf::note_read(std::string_view key) {
+  const std::shared_lock lock(mutex_);
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) {
+    return false;
+  }
+  std::atomic<bool>& read = found->second->read;
+  return read.exchange(!read.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
 Handle Shelf::remove(std::string_view key, Handle only) {
   const std::lock_guard lock(mutex_);
   const auto found = by_key_.find(key);

@@ -48,6 +48,9 @@ class Shelf {
   /// Finds an object for a get, which counts as a use.
   Found use(std::string_view key);
   Found find(std::string_view key) const;
+  /// Notes that the object is read from below its memory. Returns whether that happens for the
+  /// second time, and forgets it then.
+  bool note_read(std::string_view key);
   /// Removes the object, or only if it has this buffer. Returns its buffer, or 0.
   Handle remove(std::string_view key, Handle only = 0);
   /// Adds to the pins of an object. Returns false if it does not exist, or has no pin to remove.
@@ -65,6 +68,7 @@ class Shelf {
     std::uint32_t number = 0;  // In `entries_`, and in the order.
     std::uint32_t pins = 0;
     std::atomic<bool> used{false};  // Since the order last looked.
+    std::atomic<bool> read{false};  // From below memory, once.
   };
 
   Handle take_out(Entry& entry);

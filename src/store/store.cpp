@@ -6,11 +6,11 @@
 #include <cstring>
 #include <utility>
 
-#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "runtime/context_impl.hpp"
 #include "runtime/errands.hpp"
 #include "runtime/in_call.hpp"
+#include "runtime/range_reader.hpp"
 #include "runtime/thrown.hpp"
 #include "store/shelf.hpp"
 
@@ -60,23 +60,21 @@ class Store::Impl : public InArena {
   }
 
  private:
-  /// The limits of one call.
-  struct Limits {
-    std::int64_t deadline_ns;
-    bool never_waits;
-    const std::atomic<bool>* cancel;
-    Timeout left() const;
-    bool cancelled() const { return cancel != nullptr && cancel->load(std::memory_order_relaxed); }
-  };
-
   Status check(const char* call, const StoreObject& object) const;
   template <typename Change>
   Status each(const char* call, std::span<StoreObject> list, Change&& change) const;
-  Status put(StoreObject& object, const Limits& limits);
-  Status store(StoreObject& object, const Limits& limits, Vector<Handle>& gone);
-  Status get(StoreObject& object, const Limits& limits);
+  Status put(StoreObject& object, const CallLimits& limits);
+  Status store(StoreObject& object, const CallLimits& limits, Vector<Handle>& gone);
+  Status get(StoreObject& object, const CallLimits& limits);
   bool get_resident(StoreObject& object);
-  Status get_all(std::span<StoreObject> list, const Limits& limits);
+  Status get_all(std::span<StoreObject> list, const CallLimits& limits);
+  /// `note(object)` is where the status of an object goes.
+  template <typename Note>
+  void get_below(std::span<StoreObject* const> objects, const CallLimits& limits,
+                 Vector<StoreObject*>& again, Note&& note);
+  template <typename Note>
+  void promote(std::span<StoreObject* const> absent, const CallLimits& limits, Note&& note);
+  void drop_damaged(const StoreObject& object, Handle buffer);
   Status missed(StoreObject& object);
   void free(const Vector<Handle>& gone) {
     for (const Handle buffer : gone) {
@@ -143,13 +141,6 @@ void copy(Store::Impl::Copy what, const ViewRecord& view, StoreObject& object) {
 
 }  // namespace
 
-Timeout Store::Impl::Limits::left() const {
-  if (never_waits || deadline_ns == Request::kForever) {
-    return never_waits ? Timeout::none() : Timeout::forever();
-  }
-  return {std::max<std::int64_t>(1, deadline_ns - now_ns())};
-}
-
 Status Store::Impl::check(const char* call, const StoreObject& object) const {
   if (object.key == nullptr || object.key_bytes == 0 || object.key_bytes > kLongest) {
     return fail(Code::invalid_argument, "{}: store '{}': a key of {} bytes; give it 1 to {}", call,
@@ -166,7 +157,7 @@ Status Store::Impl::run(Copy what, std::span<StoreObject> list, Timeout timeout,
   if (!first.ok()) {
     return first;
   }
-  const Limits limits{deadline_of(timeout), timeout.ns == 0, cancel};
+  const CallLimits limits = CallLimits::of(timeout, cancel);
   for (StoreObject& object : list) {
     object.found = 0;
     object.stored = 0;
@@ -186,7 +177,7 @@ Status Store::Impl::run(Copy what, std::span<StoreObject> list, Timeout timeout,
   return first;
 }
 
-Status Store::Impl::put(StoreObject& object, const Limits& limits) {
+Status Store::Impl::put(StoreObject& object, const CallLimits& limits) {
   Status status = check("store_put", object);
   if (!status.ok()) {
     return status;
@@ -223,7 +214,7 @@ Status Store::Impl::put(StoreObject& object, const Limits& limits) {
 }
 
 // Fills a new buffer, and puts it on the shelf. `gone`: the buffer that it replaces.
-Status Store::Impl::store(StoreObject& object, const Limits& limits, Vector<Handle>& gone) {
+Status Store::Impl::store(StoreObject& object, const CallLimits& limits, Vector<Handle>& gone) {
   Result<Buffer> made = context_.alloc(object.bytes, {.label = name_.c_str()});
   if (!made.ok()) {
     return std::move(made).status();
@@ -243,6 +234,12 @@ Status Store::Impl::store(StoreObject& object, const Limits& limits, Vector<Hand
     gone.push_back(replaced);
   }
   return {};
+}
+
+// The device has lost bytes of the object.
+void Store::Impl::drop_damaged(const StoreObject& object, Handle buffer) {
+  count(damaged_);
+  (void)context_.free(shelf_.remove(object.name(), buffer));
 }
 
 Status Store::Impl::missed(StoreObject& object) {
@@ -275,7 +272,7 @@ bool Store::Impl::get_resident(StoreObject& object) {
   return true;
 }
 
-Status Store::Impl::get(StoreObject& object, const Limits& limits) {
+Status Store::Impl::get(StoreObject& object, const CallLimits& limits) {
   // Another thread may replace the object in between: its new buffer is looked up then.
   for (int tries = 0; tries < 8; ++tries) {
     const Shelf::Found found = shelf_.use(object.name());
@@ -300,8 +297,7 @@ Status Store::Impl::get(StoreObject& object, const Limits& limits) {
       return status;
     }
     if (status.code() == Code::lost || status.code() == Code::discarded) {
-      count(damaged_);
-      (void)context_.free(shelf_.remove(object.name(), found.buffer));
+      drop_damaged(object, found.buffer);
       break;
     }
     if (status.code() != Code::stale_handle) {
@@ -312,25 +308,73 @@ Status Store::Impl::get(StoreObject& object, const Limits& limits) {
   return missed(object);
 }
 
-// Resident objects are copied at once. The others are read ahead, up to a quarter of the memory at
-// a time, and copied in the order of the list.
-Status Store::Impl::get_all(std::span<StoreObject> list, const Limits& limits) {
-  Status first;
-  Vector<StoreObject*> absent;
-  const auto note = [&](StoreObject& object, Status status) {
-    object.code = status.code();
-    if (first.ok() && !status.ok()) {
-      first = std::move(status);
-    }
-  };
+// Resident objects are copied at once. The others are read from below without promoting them, and
+// promoted if that happens for the second time: objects that are wanted again and again stay in
+// memory, and one that is wanted once takes no room from them.
+Status Store::Impl::get_all(std::span<StoreObject> list, const CallLimits& limits) {
+  Vector<StoreObject*> below, promoted;
+  Vector<Status> status(list.size());
   for (StoreObject& object : list) {
-    Status status = check("store_get", object);
-    if (!status.ok()) {
-      note(object, std::move(status));
-    } else if (!get_resident(object)) {
-      absent.push_back(&object);
+    Status& result = status[static_cast<std::size_t>(&object - list.data())];
+    result = check("store_get", object);
+    if (!result.ok() || get_resident(object)) {
+      continue;
+    }
+    const bool fits = object.memory != nullptr && object.bytes >= object.stored;
+    (fits && !shelf_.note_read(object.name()) ? below : promoted).push_back(&object);
+  }
+  const auto note = [&](const StoreObject& object) -> Status& {
+    return status[static_cast<std::size_t>(&object - list.data())];
+  };
+  get_below(below, limits, promoted, note);
+  promote(promoted, limits, note);
+  Status first;
+  for (StoreObject& object : list) {
+    object.code = note(object).code();
+    if (first.ok() && !note(object).ok()) {
+      first = std::move(note(object));
     }
   }
+  return first;
+}
+
+// Reads objects that are not in memory, all together. Objects that were replaced during the call
+// are appended to `again`.
+template <typename Note>
+void Store::Impl::get_below(std::span<StoreObject* const> objects, const CallLimits& limits,
+                            Vector<StoreObject*>& again, Note&& note) {
+  Vector<RangeReader::Range> ranges(objects.size());
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    StoreObject& object = *objects[i];
+    const Shelf::Found found = shelf_.find(object.name());
+    if (found.bytes == object.stored) {
+      ranges[i].buffer = found.buffer;
+      ranges[i].length = found.bytes;
+      ranges[i].to = static_cast<std::byte*>(object.memory);
+    }
+  }
+  RangeReader(*CallMark(context_), "store_get", limits).run(ranges);
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    StoreObject& object = *objects[i];
+    const Code code = ranges[i].status.code();
+    if (ranges[i].buffer == 0 || code == Code::stale_handle) {
+      again.push_back(&object);
+    } else if (code == Code::ok) {
+      count(hits_);
+    } else if (code == Code::lost || code == Code::discarded) {
+      drop_damaged(object, ranges[i].buffer);
+      (void)missed(object);
+    } else {
+      object.found = 0;
+      note(object) = std::move(ranges[i].status);
+    }
+  }
+}
+
+// Reads objects ahead, up to a quarter of the memory at a time, and copies them in order.
+template <typename Note>
+void Store::Impl::promote(std::span<StoreObject* const> absent, const CallLimits& limits,
+                          Note&& note) {
   const std::uint64_t most = absent.size() > 1 ? context_.stats().dram_budget / 4 : 0;
   std::uint64_t ahead_bytes = 0;
   std::size_t ahead = 0;
@@ -347,11 +391,11 @@ Status Store::Impl::get_all(std::span<StoreObject> list, const Limits& limits) {
       (void)context_.prefetch(next);  // Without it the reads only come later.
     }
     const std::uint64_t bytes = absent[i]->stored;
-    note(*absent[i], limits.cancelled() ? fail(Code::cancelled, "store_get: cancelled by its owner")
-                                        : get(*absent[i], limits));
+    note(*absent[i]) = limits.cancelled()
+                           ? fail(Code::cancelled, "store_get: cancelled by its owner")
+                           : get(*absent[i], limits);
     ahead_bytes -= std::min(ahead_bytes, bytes);
   }
-  return first;
 }
 
 // Runs `change` on each object with a valid key. An object with a bad key does not stop the others.

@@ -56,7 +56,7 @@ void BlockTier::submit(const SlotTransfer& transfer) {
   record.what = transfer;
   record.live = true;
   record.length = transfer.length;
-  if (device.counters.direct) {
+  if (device.counters.direct && !transfer.to_program) {
     const std::uint64_t block = device.block;
     const std::uint64_t rounded = (transfer.length + block - 1) / block * block;
     record.length = rounded <= room ? rounded : transfer.length;
@@ -159,7 +159,7 @@ bool BlockTier::may_run(const Device& device, const Transfer& transfer) const {
   const std::uint64_t at = SlotAllocator::offset_of(transfer.what.slot) + transfer.what.offset;
   const std::uint64_t bits =
       reinterpret_cast<std::uintptr_t>(transfer.what.data) | at | transfer.length;
-  return !transfer.alone && transfer.cut == 0 && transfer.length <= kSmallTransfer &&
+  return !transfer.alone && transfer.cut == 0 && !transfer.what.to_program && transfer.length <= kSmallTransfer &&
          (!device.counters.direct || bits % device.block == 0);
 }
 
@@ -241,6 +241,7 @@ bool BlockTier::send(std::uint16_t number, std::uint32_t index) {
   request.write = transfer.what.write;
   request.data = piece.run == 0 ? transfer.what.data + at
                                 : static_cast<std::byte*>(piece.vectors.front().iov_base);
+  request.to_program = transfer.what.to_program;
   request.offset = SlotAllocator::offset_of(transfer.what.slot) + transfer.what.offset + at;
   request.length = piece.length - piece.done;
   const std::uint64_t bits =

@@ -203,6 +203,7 @@ void FileTier::issue() {
     request.fd = piece.buffered ? file.buffered_fd : file.direct_fd;
     request.buffered = piece.buffered;
     request.data = piece.data;
+    request.to_program = reads_[piece.read].what.to_program;
     request.offset = piece.offset;
     request.length = piece.length;
     if (!port_.submit(request)) {

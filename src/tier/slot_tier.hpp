@@ -32,6 +32,10 @@ struct SlotTransfer {
   /// file after its end read as zeros.
   std::uint64_t length = 0;
   std::uint64_t offset = 0;  ///< Offset in the slot: a multiple of kSmallestExtent.
+  /// For a read: `data` is memory of the program. Its pages may be absent, and only threads that
+  /// may wait for them touch it. `data` and `length` are multiples of kSmallestExtent, and nothing
+  /// is rounded up.
+  bool to_program = false;
 };
 
 struct SlotCompletion {

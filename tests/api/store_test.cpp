@@ -95,6 +95,44 @@ TEST_F(StoreTest, random_calls_beside_a_map) {
   EXPECT_GT(context->stats().demoted, 0u);
 }
 
+// Wanted once, an object comes past memory; wanted again and again, it stays there.
+TEST_F(StoreTest, object_is_promoted_when_it_is_read_below_for_the_second_time) {
+  auto context = make();
+  auto store = open(*context, 400 * kMiB);
+  const auto key = [](int i) { return "key " + std::to_string(i); };
+  std::vector<std::string> keys, bytes;
+  std::vector<StoreObject> list;
+  for (int i = 0; i < 64; ++i) {  // Four times the memory.
+    keys.push_back(key(i));
+    bytes.emplace_back(kMiB, static_cast<char>('a' + i % 26));
+  }
+  for (int i = 0; i < 64; ++i) {
+    list.push_back(object(keys[i], bytes[i]));
+  }
+  ASSERT_TRUE(store->put(list).ok());
+  // Some are still in memory: the policy keeps what is old beside a scan.
+  const Stats before = context->stats();
+  std::string room;
+  StoreObject one;
+  int i = 0;
+  for (; i < 64 && context->stats().gather_reads == before.gather_reads; ++i) {
+    room.assign(kMiB, '?');
+    one = object(keys[i], room);
+    ASSERT_TRUE(store->get({&one, 1}).ok());
+    EXPECT_EQ(room, bytes[i]);
+  }
+  ASSERT_LT(i, 64);
+  EXPECT_EQ(context->stats().promoted, before.promoted);
+  room.assign(kMiB, '?');
+  ASSERT_TRUE(store->get({&one, 1}).ok());
+  EXPECT_EQ(room, bytes[i - 1]);
+  const Stats second = context->stats();
+  EXPECT_EQ(second.promoted, before.promoted + kMiB);
+  ASSERT_TRUE(store->get({&one, 1}).ok());  // From memory.
+  EXPECT_EQ(context->stats().promoted, second.promoted);
+  EXPECT_EQ(context->stats().gather_reads, second.gather_reads);
+}
+
 // Threads put, get and erase the same few objects in a store that is too small for all. Every
 // object that is found has the bytes of one put, as a whole.
 TEST_F(StoreTest, threads_see_whole_objects) {

@@ -154,6 +154,13 @@ class FakePort final : public IoPort {
     }
     return true;
   }
+  /// Whether a read to this memory is in progress.
+  bool reads_to(const std::vector<std::byte>& memory) const {
+    return std::any_of(pending_.begin(), pending_.end(), [&](const Pending& p) {
+      return !p.request.write && p.request.data >= memory.data() &&
+             p.request.data < memory.data() + memory.size();
+    });
+  }
   /// Whether a read or written bit was wrong; `lost` is then a correct answer.
   bool corrupted() const { return corrupted_; }
 

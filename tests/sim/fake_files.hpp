@@ -44,6 +44,14 @@ class FakeFiles final : public SlotTier {
     return due;
   }
 
+  /// Whether a read to this memory is in progress.
+  bool reads_to(const std::vector<std::byte>& memory) const {
+    return std::any_of(pending_.begin(), pending_.end(), [&](const Read& read) {
+      return read.transfer.data >= memory.data() &&
+             read.transfer.data < memory.data() + memory.size();
+    });
+  }
+
   Place place() const override { return {Kind::file, 0}; }
   Result<SlotId> allocate(std::uint64_t, std::uint64_t) override { return Code::unsupported; }
   void free(SlotId slot) override {

@@ -45,10 +45,18 @@ void Simulation::free_memory(const Reading& reading) {
   }
 }
 
+// Returns whether a device has a read to this memory.
+bool Simulation::reads_to(const std::vector<std::byte>& memory) const {
+  return files_.reads_to(memory) || port_.reads_to(memory) ||
+         std::any_of(further_.begin(), further_.end(),
+                     [&](const Further& each) { return each.port.reads_to(memory); });
+}
+
 void Simulation::gather() {
   Live* live = pick();
   auto reading = std::make_unique<Reading>();
-  if (live == nullptr || !take_memory(*reading)) {
+  const bool to_program = swarm_.confirms && known_dice_() % 2 == 0;
+  if (live == nullptr || (!to_program && !take_memory(*reading))) {
     return;
   }
   reading->buffer = serial_of(*live);
@@ -62,7 +70,8 @@ void Simulation::gather() {
   for (std::uint64_t n = swarm_.extent_bytes / unit; n > 0; --n) {
     chosen.insert(world_.below(blocks));
   }
-  auto* data = static_cast<std::byte*>(reading->view.data);
+  reading->own.resize(to_program ? chosen.size() * unit : 0);
+  auto* data = to_program ? reading->own.data() : static_cast<std::byte*>(reading->view.data);
   reading->sums.resize(chosen.size());
   for (const std::uint64_t block : chosen) {
     const std::uint64_t at = block * unit;
@@ -77,13 +86,17 @@ void Simulation::gather() {
                                 .offset = offset,
                                 .length = unit,
                                 .data = data,
+                                .to_program = to_program,
                                 .sums = &reading->sums[static_cast<std::size_t>(
                                     std::distance(chosen.begin(), chosen.find(block)))]});
     }
     data += unit;
   }
-  reading->list = {.reads = reading->reads,
-                   .into = residency_.buffers.at(Buffers::index_of(reading->memory)).first.load()};
+  reading->list = {
+      .reads = reading->reads,
+      .into = to_program ? kNoExtent
+                         : residency_.buffers.at(Buffers::index_of(reading->memory)).first.load(),
+      .to_program = to_program};
   post(std::move(reading), span);
 }
 
@@ -127,15 +140,15 @@ void Simulation::confirm() {
   std::ranges::sort(chosen, [](const Known* a, const Known* b) {
     return std::pair(a->ref, a->offset) < std::pair(b->ref, b->offset);
   });
-  reading->known.resize(chosen.size() * 4096);
+  reading->own.resize(chosen.size() * 4096);
   reading->sums.resize(chosen.size());
   for (std::size_t i = 0; i < chosen.size(); ++i) {
-    std::memcpy(reading->known.data() + i * 4096, chosen[i]->bytes.data(), 4096);
+    std::memcpy(reading->own.data() + i * 4096, chosen[i]->bytes.data(), 4096);
     reading->sums[i] = chosen[i]->sum;
     reading->reads.push_back({.ref = chosen[i]->ref,
                               .offset = chosen[i]->offset,
                               .length = 4096,
-                              .data = reading->known.data() + i * 4096,
+                              .data = reading->own.data() + i * 4096,
                               .sums = &reading->sums[i]});
   }
   reading->list.reads = reading->reads;
@@ -204,15 +217,17 @@ void Simulation::compare_readings() {
       }
     }
   }
-  // A request that ended early is answered while its reads continue: its record goes at once.
+  // A request that ended early is answered while its reads to other memory than the program's
+  // continue: its record goes at once.
   std::erase_if(readings_, [&](const std::unique_ptr<Reading>& reading) {
     if (!reading->asked->done) {
       return false;
     }
-    if (!reading->list.known) {
+    if (reading->memory != 0) {
       check(residency_.release({&reading->view, 1}) == Code::ok, "release refused a live view");
       free_memory(*reading);
     }
+    check(!reads_to(reading->own), "a request was answered before a read to the program's memory");
     const bool ended_well = reading->asked->request.status.ok();
     for (const GatherRead& read : reading->reads) {
       check(!ended_well || read.found != GatherRead::Found::nothing,
@@ -234,7 +249,7 @@ void Simulation::compare(const Reading& reading, std::size_t index, const Live& 
   const std::uint64_t origin = live.adopted ? live.lead : begin;
   for (std::uint32_t from = 0; from < read.length; from += 4096) {
     const bool zeros = read.found == GatherRead::Found::zeros;
-    if (!zeros && read.sum_bytes != 0 &&
+    if (!zeros && read.sum_bytes != 0 && read.sums[from / 4096] != Checksums::Hash{} &&
         Checksums::hash(read.data + from, 4096) != read.sums[from / 4096]) {
       check(faulty() || any_port(&FakePort::corrupted) || changed_files_.count(reading.buffer) != 0,
             "bytes without their checksum");

@@ -93,13 +93,14 @@ class Simulation {
   // A gather under way.
   struct Reading {
     std::size_t buffer = 0;
-    Handle memory = 0;  // The destination of the reads.
+    Handle memory = 0;  // The destination of the reads; 0: `own`.
     ViewRecord view;
     std::vector<GatherRead> reads;
     std::vector<Checksums::Hash> sums;
     std::vector<bool> compared;
     GatherList list;
-    std::vector<std::byte> known;  // Known before, instead of read into memory.
+    // Memory of the program: what was known before, or where the reads go.
+    std::vector<std::byte> own;
     Pending* asked = nullptr;
     // For each read, the model's content since the request, step by step.
     std::vector<std::vector<std::vector<std::byte>>> held;
@@ -223,6 +224,7 @@ class Simulation {
 
   bool take_memory(Reading& reading);
   void free_memory(const Reading& reading);
+  bool reads_to(const std::vector<std::byte>& memory) const;
   void gather();
   void confirm();
   void post(std::unique_ptr<Reading> reading, const Span& span);

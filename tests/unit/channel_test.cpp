@@ -180,9 +180,25 @@ TEST(Channel, reads_of_a_gather_follow_demands_and_can_be_forgotten) {
   EXPECT_EQ(issued[1].transfer, 7u);
   EXPECT_EQ(issued[1].read, 1u);
   channel.forget_gather(7);
-  channel.read_ended();
+  channel.read_ended(Channel::kGatherWeight);
   EXPECT_EQ(step(channel), Numbers{});
   channel.each_queued([](std::uint32_t number) { ADD_FAILURE() << number << " is queued"; });
+}
+
+TEST(Channel, long_reads_of_a_gather_weigh_as_much_as_any_long_transfer) {
+  DeepTier tier(2);
+  Channel channel(&tier);
+  std::vector<GatherRead> reads(3);
+  for (GatherRead& each : reads) {
+    each.length = 1u << 20;
+    each.to_program = true;
+  }
+  channel.queue_gather(7, reads);
+  std::uint64_t bytes = 0;
+  EXPECT_EQ(channel.issue(bytes).size(), 2u);  // The depth of the tier.
+  channel.read_ended(Channel::weight(reads[0]));
+  bytes = 0;
+  EXPECT_EQ(channel.issue(bytes).size(), 1u);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Gathers, step by step: reads of blocks while their extents stay in their slots.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "tests/unit/mover_fixture.hpp"
@@ -10,29 +12,39 @@ namespace {
 
 using M = SteppedMover;
 
+enum class Into : bool { tiermem, program };
+
 // Reads the first page of each extent of a buffer into adjacent memory.
 struct FirstPages {
-  FirstPages(M& m, Handle x, std::uint32_t extents)
-      : into(m.buffer(1, 0, 32 * kSmallestExtent)), reads(extents), sums(extents) {
-    Call& view = m.acquire(into, kDiscard);
-    m.run_workers();
-    EXPECT_EQ(view.code(), Code::ok);
-    data = view.data();
+  FirstPages(M& m, Handle x, std::uint32_t extents, Into target = Into::tiermem)
+      : reads(extents), sums(extents) {
+    if (target == Into::tiermem) {
+      const Handle into = m.buffer(1, 0, 32 * kSmallestExtent);
+      Call& view = m.acquire(into, kDiscard);
+      m.run_workers();
+      EXPECT_EQ(view.code(), Code::ok);
+      data = view.data();
+      list.into = m.ref(into);
+    } else {
+      own.resize(extents * kSmallestExtent);
+      data = own.data();
+      list.to_program = true;
+    }
     for (std::uint32_t i = 0; i < extents; ++i) {
       reads[i] = {.ref = m.ref(x, i),
                   .length = kSmallestExtent,
                   .data = data + i * kSmallestExtent,
+                  .to_program = list.to_program,
                   .rows = kSmallestExtent,
                   .sums = &sums[i]};
     }
     list.reads = reads;
-    list.into = m.ref(into);
     call = &m.prepare(RequestKind::gather, {M::access(x, kRead)});
     call->request.gather = &list;
     m.post(*call);
     m.settle();
   }
-  Handle into;
+  std::vector<std::byte> own;  // The program's memory.
   std::vector<GatherRead> reads;
   std::vector<Checksums::Hash> sums;
   std::byte* data = nullptr;
@@ -72,6 +84,90 @@ TEST(MoverGather, what_was_not_begun_when_its_caller_gave_up_is_not_read) {
   }
   EXPECT_EQ(m.stats().gather_reads - before, 20u);
   EXPECT_TRUE(m.mover.idle());
+}
+
+TEST(MoverGather, reads_to_the_programs_memory_need_none_of_ours) {
+  M m({.frames = 1});
+  const Handle x = m.cold(0x11, 4);
+  const Handle other = m.buffer();
+  Call& all = m.acquire(other, kWrite);  // The only frame.
+  m.run_workers();
+  ASSERT_EQ(all.code(), Code::ok);
+  FirstPages pages(m, x, 4, Into::program);
+  m.end_all();
+  EXPECT_EQ(pages.call->code(), Code::ok);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(pages.reads[i].found, GatherRead::Found::bytes);
+    EXPECT_EQ(pages.data[i * kSmallestExtent + 7], std::byte{0x11});
+    EXPECT_FALSE(m.resident(x, i));
+  }
+}
+
+// The reasons for an early end. With the end the memory is the program's again.
+class MoverGatherEnds : public testing::TestWithParam<const char*> {};
+
+TEST_P(MoverGatherEnds, answer_comes_when_no_device_has_a_read_to_the_programs_memory) {
+  M m({.frames = 40});
+  const std::string_view end = GetParam();
+  const Handle x = m.cold(0x11, 20), y = m.cold(0x22, 20);
+  FirstPages first(m, x, 20, Into::program), second(m, y, 20, Into::program);
+  const std::size_t at_device = m.port.requests.size();
+  ASSERT_GT(at_device, 0u);
+  ASSERT_LT(at_device, 20u);
+  const std::uint64_t before = m.stats().gather_reads;
+  if (end == "cancelled") {
+    m.cancel(*first.call);
+  } else {
+    m.free(x);
+  }
+  m.settle();
+  for (std::size_t left = at_device; left > 0; --left) {
+    EXPECT_FALSE(first.call->done());
+    m.end_io();
+  }
+  EXPECT_EQ(first.call->code(), end == "cancelled" ? Code::cancelled : Code::stale_handle);
+  m.end_all();
+  EXPECT_EQ(second.call->code(), Code::ok);
+  for (const GatherRead& read : second.reads) {
+    EXPECT_EQ(read.found, GatherRead::Found::bytes);
+  }
+  EXPECT_LE(m.stats().gather_reads - before, 20u);  // No further one of the first.
+  EXPECT_TRUE(m.mover.idle());
+}
+
+INSTANTIATE_TEST_SUITE_P(, MoverGatherEnds, testing::Values("cancelled", "freed"),
+                         [](const auto& end) { return std::string(end.param); });
+
+TEST(MoverGather, reads_of_several_buffers_are_one_request) {
+  M m({.frames = 4});
+  const Handle x = m.cold(0x11, 2), y = m.cold(0x22, 2);
+  std::vector<std::byte> own(4 * kSmallestExtent);
+  std::vector<GatherRead> reads;
+  std::vector<Checksums::Hash> sums(4);
+  for (const Handle buffer : {x, y}) {
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      reads.push_back({.ref = m.ref(buffer, i),
+                       .length = kSmallestExtent,
+                       .data = own.data() + reads.size() * kSmallestExtent,
+                       .to_program = true,
+                       .sums = &sums[reads.size()]});
+    }
+  }
+  std::sort(reads.begin(), reads.end(),
+            [](const GatherRead& a, const GatherRead& b) { return a.ref < b.ref; });
+  GatherList list{.reads = reads, .into = kNoExtent, .to_program = true};
+  std::vector<Access> spans = {M::access(x, kRead), M::access(y, kRead)};
+  if (m.ref(y) < m.ref(x)) {
+    std::swap(spans[0], spans[1]);
+  }
+  Call& call = m.prepare(RequestKind::gather, spans);
+  call.request.gather = &list;
+  m.post(call);
+  m.end_all();
+  EXPECT_EQ(call.code(), Code::ok);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(own[i * kSmallestExtent], i < 2 ? std::byte{0x11} : std::byte{0x22});
+  }
 }
 
 }  // namespace
