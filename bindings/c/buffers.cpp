@@ -1,4 +1,5 @@
 // C: buffers, their bytes, and where the bytes are.
+#include <cstddef>
 #include <cstring>
 
 #include "checks.hpp"
@@ -210,6 +211,26 @@ extern "C" tm_status tm_write(tm_context* context, tm_buffer buffer, uint64_t of
   }
   return guarded(
       [&] { return context->context->write(buffer, offset, from, length, {timeout_ns}); });
+}
+
+// An item is passed on as it is, so that an operation can write its results.
+static_assert(sizeof(tm_copy_item) == 40 && sizeof(CopyItem) == sizeof(tm_copy_item));
+static_assert(offsetof(tm_copy_item, buffer) == offsetof(CopyItem, buffer));
+static_assert(offsetof(tm_copy_item, offset) == offsetof(CopyItem, offset));
+static_assert(offsetof(tm_copy_item, memory) == offsetof(CopyItem, memory));
+static_assert(offsetof(tm_copy_item, bytes) == offsetof(CopyItem, bytes));
+static_assert(offsetof(tm_copy_item, mode) == offsetof(CopyItem, mode));
+static_assert(offsetof(tm_copy_item, status) == offsetof(CopyItem, code));
+static_assert(TM_COPY_NO_PROMOTE == std::uint32_t{kNoPromote});
+
+extern "C" tm_status tm_copy(tm_context* context, tm_copy_item* list, size_t n, uint32_t flags,
+                             int64_t timeout_ns, tm_op* out) {
+  if (tm_status bad = check_list("copy", context, list, n)) {
+    return bad;
+  }
+  return operate(out, [&](Op* op) {
+    return context->context->copy({reinterpret_cast<CopyItem*>(list), n}, flags, {timeout_ns}, op);
+  });
 }
 
 extern "C" tm_status tm_migrate(tm_context* context, const tm_access* list, size_t n, tm_place to,

@@ -501,6 +501,52 @@ TIERMEM_API tm_status tm_read(tm_context* context, tm_buffer buffer, uint64_t of
 TIERMEM_API tm_status tm_write(tm_context* context, tm_buffer buffer, uint64_t offset,
                                const void* from, uint64_t length, int64_t timeout_ns);
 
+/** One copy of tm_copy(). Its size is 40 bytes in every version. */
+typedef struct tm_copy_item {
+  tm_buffer buffer; /**< A live buffer of the context. */
+  uint64_t offset;  /**< Offset in the buffer. */
+  void* memory;     /**< The target of a read, or the source of a write. */
+  uint64_t bytes;   /**< Length; 0: the item does nothing. */
+  uint32_t mode;    /**< #TM_READ: out of the buffer. #TM_WRITE: into the buffer. */
+  tm_status status; /**< Result. */
+} tm_copy_item;
+
+enum {
+  /**
+   * Bytes that are read and not in memory are read from below without promoting them. Where
+   * `memory` is aligned to 4 KiB, the device writes it directly.
+   */
+  TM_COPY_NO_PROMOTE = 1
+};
+
+/**
+ * Copies each item of a list, out of its buffer or into it. The reads of the list are under way
+ * together. The order of the copies is unspecified, and the result is not one atomic snapshot.
+ *
+ * With #TM_COPY_NO_PROMOTE, whole blocks of a target that is aligned to 4 KiB and not memory of a
+ * mapped buffer are read into it directly by the device, and are checked there. A block is as for
+ * tm_gather(). Other bytes come through staging memory. Bytes of which the newest copy is not only
+ * in a slot or a file are promoted, as by tm_read().
+ *
+ * - `list`: `n` items. Each receives its own status.
+ * - `flags`: 0 or #TM_COPY_NO_PROMOTE.
+ * - `timeout_ns`: counts from this call on. A read that a device has begun is waited for, also
+ *   beyond the timeout, after a cancel, and by tm_context_destroy(): its memory is the caller's
+ *   again only then.
+ * - `out`: with NULL the call waits for the end. Otherwise it receives an operation, and a thread
+ *   of the context does the work, several such calls at a time. The list and its memory must stay
+ *   valid until the operation has completed. They must not be memory of buffers with #TM_MAPPED.
+ * - Ownership: the caller ends the operation with tm_op_wait().
+ * - Result: #TM_OK if every item is copied, else the first error in the order of the list.
+ * - Errors of an item: those of tm_read() or tm_write(). After an error its memory is unspecified.
+ *   #TM_INVALID_ARGUMENT: also for its mode. #TM_BUSY: the timeout is 0, and its bytes are not in
+ *   memory.
+ * - Errors of the call, nothing is copied: #TM_INVALID_ARGUMENT: an unknown flag. #TM_UNSUPPORTED:
+ *   an operation with the option `fork=follow`.
+ */
+TIERMEM_API tm_status tm_copy(tm_context* context, tm_copy_item* list, size_t n, uint32_t flags,
+                              int64_t timeout_ns, tm_op* out);
+
 /* ---- Small objects ----------------------------------------------------------------------------
  */
 
@@ -676,6 +722,39 @@ TIERMEM_API tm_status tm_gpu_pause(tm_context* context, const char* tag, uint64_
  */
 TIERMEM_API tm_status tm_gpu_resume(tm_context* context, const char* tag, uint64_t bytes,
                                     tm_op* out);
+
+/* ---- Device memory for frameworks ------------------------------------------------------------ */
+
+/**
+ * Sets the context of tm_cuda_malloc(), for all threads, and takes a reference to it. Blocks that
+ * exist stay with their context, and keep it.
+ *
+ * - `context`: NULL: tm_context_default() at the next tm_cuda_malloc().
+ * - Errors, nothing changes: #TM_SHUT_DOWN. #TM_UNAVAILABLE: the context has no GPU.
+ */
+TIERMEM_API tm_status tm_cuda_context(tm_context* context);
+
+/**
+ * Allocates memory of a GPU: tm_malloc() in the form that frameworks load by name, such as
+ * PyTorch's CUDAPluggableAllocator. A block takes whole pieces of 2 MiB, so it suits allocators
+ * that cut large blocks themselves, such as PyTorch's MemPool. The block belongs to the set of
+ * tm_gpu_tag().
+ *
+ * - `device`: number of the GPU, as in the option gpu.
+ * - `stream`: not used; the block is usable on any stream at once.
+ * - Result: the device address. NULL for 0 bytes, and after an error: tm_error() returns it.
+ */
+TIERMEM_API void* tm_cuda_malloc(int64_t bytes, int device, void* stream);
+
+/**
+ * Frees a block of tm_cuda_malloc() once `stream` has finished its work so far. Does not wait. The
+ * last error of the thread is that of tm_free_ptr_after().
+ *
+ * - `block`: NULL does nothing.
+ * - `bytes`, `device`: not used.
+ * - `stream`: a CUDA stream; NULL is the default stream.
+ */
+TIERMEM_API void tm_cuda_free(void* block, size_t bytes, int device, void* stream);
 
 /* ---- Views ----------------------------------------------------------------------------------- */
 
@@ -1256,8 +1335,9 @@ typedef struct tm_counters {
   uint64_t gpu_bytes_out; /**< Bytes copied from GPUs. */
   uint64_t gpu_placed;    /**< Bytes in live objects of tm_malloc() on GPUs. */
   uint64_t gpu_paused;    /**< Part of `gpu_placed` that tm_gpu_pause() moved off its device. */
-  uint64_t gather_reads;  /**< Number of reads that tm_gather() submitted to devices. */
-  uint64_t gather_bytes;  /**< Bytes of these reads; not in `promoted`. */
+  /** Number of reads that tm_gather(), and tm_copy() without promoting, submitted to devices. */
+  uint64_t gather_reads;
+  uint64_t gather_bytes; /**< Bytes of these reads; not in `promoted`. */
   /** Part of both GPU byte counts: to and from DRAM that is not page-locked. */
   uint64_t gpu_bytes_pageable;
   uint64_t gpu_bytes_staged; /**< Part of both: through the staging, as between device and disk. */

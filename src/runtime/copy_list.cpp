@@ -55,8 +55,8 @@ Status CopyCall::at_item(std::size_t index) const {
       why.info() != nullptr ? *why.info() : error_info(why.code(), "{}", why.message());
   constexpr std::string_view kCall = "copy: ";
   const bool named = std::string_view(why.message()).starts_with(kCall);
-  const ErrorInfo longer = error_info(info.code, "copy: item {} of the list: {}", index,
-                                      why.message() + (named ? kCall.size() : 0));
+  const char* const reason = why.message() + (named ? kCall.size() : 0);
+  const ErrorInfo longer = error_info(info.code, "copy: item {} of the list: {}", index, reason);
   std::memcpy(info.text, longer.text, sizeof(info.text));
   info.buffer = copies_[index].item.buffer;
   return Status(info);

@@ -58,6 +58,7 @@ TEST(FaultsFound, L07_buffer_of_another_context_is_refused_by_every_call) {
   const auto at_end = [](Result<Op> begun) {
     return begun.ok() ? begun->wait() : std::move(begun).status();
   };
+  CopyItem item{foreign, 0, bytes.data(), 64, kRead, Code::ok};
   const std::pair<const char*, std::function<Status()>> calls[] = {
       {"acquire",
        [&] {
@@ -105,6 +106,8 @@ TEST(FaultsFound, L07_buffer_of_another_context_is_refused_by_every_call) {
        }},
       {"read", [&] { return here.read(foreign, 0, bytes.data(), 64); }},
       {"write", [&] { return here.write(foreign, 0, bytes.data(), 64); }},
+      {"copy", [&] { return here.copy({&item, 1}); }},
+      {"copy without promoting", [&] { return here.copy({&item, 1}, kNoPromote); }},
       {"gather", [&] { return here.gather(from_foreign, bytes.data()); }},
       {"gather op",
        [&] { return here.gather(from_foreign, bytes.data(), Timeout::forever(), &op); }},
@@ -215,6 +218,9 @@ TEST(FaultsFound, L07_c_calls_refuse_what_belongs_to_another_context) {
   says(tm_advise(here, &access, 1, TM_COLD, 0), TM_STALE_HANDLE, "advise");
   says(tm_read(here, theirs, 0, &byte, 1, -1), TM_STALE_HANDLE, "read");
   says(tm_write(here, theirs, 0, &byte, 1, -1), TM_STALE_HANDLE, "write");
+  tm_copy_item item{theirs, 0, &byte, 1, TM_WRITE, TM_OK};
+  says(tm_copy(here, &item, 1, 0, -1, nullptr), TM_STALE_HANDLE, "copy");
+  EXPECT_EQ(item.status, TM_STALE_HANDLE);
   says(tm_gather(here, &rows, room, -1, nullptr), TM_STALE_HANDLE, "gather");
   says(tm_gather_into(here, &rows, ours, 0, -1, nullptr), TM_STALE_HANDLE, "gather_into");
   says(tm_scatter(here, &rows, room, -1, nullptr), TM_STALE_HANDLE, "scatter");

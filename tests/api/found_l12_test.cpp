@@ -137,6 +137,9 @@ TEST(FaultsFound, L12_c_calls_after_destroy_answer_shut_down_from_every_thread) 
     EXPECT_EQ(tm_advise(context, &access, 1, TM_COLD, 0), TM_SHUT_DOWN);
     EXPECT_EQ(tm_read(context, buffer, 0, &byte, 1, -1), TM_SHUT_DOWN);
     EXPECT_EQ(tm_write(context, buffer, 0, &byte, 1, -1), TM_SHUT_DOWN);
+    tm_copy_item item{buffer, 0, &byte, 1, TM_READ, TM_OK};
+    EXPECT_EQ(tm_copy(context, &item, 1, 0, -1, nullptr), TM_SHUT_DOWN);
+    EXPECT_EQ(tm_copy(context, &item, 1, TM_COPY_NO_PROMOTE, -1, &begun), TM_SHUT_DOWN);
     EXPECT_EQ(tm_gather(context, &rows, &byte, -1, nullptr), TM_SHUT_DOWN);
     EXPECT_EQ(tm_gather_into(context, &rows, buffer, 0, -1, nullptr), TM_SHUT_DOWN);
     EXPECT_EQ(tm_scatter(context, &rows, &byte, -1, &begun), TM_SHUT_DOWN);

@@ -7,6 +7,19 @@
 
 #define MIB ((uint64_t)1 << 20)
 
+/* Names for frameworks. tests/gpu/cuda_allocator_test.cpp has the fake driver. */
+static void device_memory_without_a_gpu(tm_context* c) {
+  SAYS(TM_UNSUPPORTED, "no GPU", tm_cuda_context(c));
+  OK(tm_cuda_context(NULL));
+  CHECK(tm_cuda_malloc(0, 0, NULL) == NULL);
+  CHECK(tm_cuda_malloc(-1, 0, NULL) == NULL && strstr(last_text(), "-1 bytes") != NULL);
+  CHECK(tm_cuda_malloc(1, -1, NULL) == NULL && strstr(last_text(), "GPU -1") != NULL);
+  tm_cuda_free(NULL, 1, 0, NULL);
+  int outside = 0;
+  tm_cuda_free(&outside, sizeof outside, 0, NULL);
+  CHECK(strstr(last_text(), "was not allocated by cuda_malloc") != NULL);
+}
+
 static void objects(tm_context* c, tm_place place) {
   tm_allocator a = {.size = sizeof a};
   OK(tm_allocator_init(c, place, &a));
@@ -111,6 +124,8 @@ int main(void) {
   SAYS(TM_INVALID_ARGUMENT, "null out", tm_allocator_init(c, (tm_place){TM_ANY, 0}, NULL));
   SAYS(TM_INVALID_ARGUMENT, "kind 77", tm_allocator_init(c, (tm_place){77, 0}, &b));
   SAYS(TM_UNAVAILABLE, "pmem", tm_allocator_init(c, (tm_place){TM_PMEM, 0}, &b));
+
+  device_memory_without_a_gpu(c);
 
   /* A context that lacks the place, and one that has ended. */
   OK(tm_allocator_init(c, (tm_place){TM_GPU, 0}, &b));

@@ -28,6 +28,7 @@ constexpr Named kCalls[] = {
     {What::gather, "gather", 16},
     {What::gather_into, "gather_into", 10},
     {What::scatter, "scatter", 12},
+    {What::copy, "copy", 30},
     {What::move_bytes, "move_bytes", 8},
     {What::touch, "touch", 20},
     {What::object, "object", 16},

@@ -27,6 +27,7 @@ enum class What : std::uint8_t {
   gather,
   gather_into,
   scatter,
+  copy,
   move_bytes,
   touch,
   object,

@@ -147,6 +147,8 @@ void World::make(const Call& call) {
       return gather_into(call);
     case What::scatter:
       return scatter(call);
+    case What::copy:
+      return copy(call);
     case What::move_bytes:
       return move_bytes(call);
     case What::touch:
@@ -817,6 +819,89 @@ void World::scatter(const Call& call) {
   for (std::uint64_t i = 0; i < list.rows.count && list.status == TM_OK; ++i) {
     std::memcpy(list.buffer->bytes->data() + list.begin(i),
                 memory_.data() + i * list.rows.row_bytes, list.rows.row_bytes);
+  }
+}
+
+// Items of one list read and write, at aligned and other memory. The order of the items is
+// unspecified, so a list with a write to bytes of another item is not tried.
+void World::copy(const Call& call) {
+  Side& side = side_of(call);
+  constexpr std::size_t kApart = 40'960;  // More than an item has, or may be beyond alignment.
+  auto* const base = reinterpret_cast<unsigned char*>(
+      (reinterpret_cast<std::uintptr_t>(memory_.data()) + 4095) & ~std::uintptr_t{4095});
+  const std::size_t n = 1 + (call.n[0] >> 40) % 4;
+  std::vector<Range> ranges;
+  std::vector<tm_copy_item> items;
+  tm_status wanted = TM_OK;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint64_t draw = mixed(call.n[4], i);
+    const std::uint32_t mode = draw % 4 == 0 ? TM_WRITE : TM_READ;
+    Range range = this->range(side, mixed(call.n[1], i), mixed(call.n[2], i) >> draw % 64,
+                              mixed(call.n[3], i), mode);
+    range.access.where = {};
+    const std::uint64_t bytes = range.access.length;
+    if (bytes == 0) {
+      range.status = TM_OK;
+    } else if (range.status == TM_OK && bytes > 20'000) {
+      return;
+    }
+    unsigned char* const at = base + i * kApart + (draw >> 8 & 1 ? 0 : draw >> 9 & 4095);
+    if (mode == TM_WRITE && range.status == TM_OK) {
+      fill(at, bytes);
+    } else {
+      std::memset(at, kGuard, range.status == TM_OK ? bytes + kGuardBytes : kGuardBytes);
+    }
+    items.push_back({range.access.buffer, range.access.offset, at, bytes, mode, TM_LOST});
+    wanted = wanted == TM_OK ? range.status : wanted;
+    for (const Range& other : ranges) {
+      if (other.buffer == range.buffer && other.access.offset < Wide{range.access.offset} + bytes &&
+          range.access.offset < Wide{other.access.offset} + other.access.length &&
+          (mode | other.access.mode) != TM_READ) {
+        return;
+      }
+    }
+    ranges.push_back(range);
+  }
+  tm_op op = kUntouched;
+  const bool later = call.n[0] >> 20 & 1, now = call.n[5] % 8 == 0;
+  const std::uint32_t flags = call.n[0] >> 21 & 1 ? TM_COPY_NO_PROMOTE : 0;
+  tm_status status = tm_copy(side.context, items.data(), n, flags, now ? 0 : for_ever(call.n[5]),
+                             later ? &op : nullptr);
+  if (later && status == TM_OK) {
+    status = tm_op_wait(side.context, &op, 1, -1);
+  }
+  if (now) {
+    expect("copy", status, {wanted, TM_BUSY});
+  } else {
+    expect("copy", status, {wanted});
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    const Range& range = ranges[i];
+    const tm_copy_item& item = items[i];
+    if (now && range.status == TM_OK) {
+      expect("copy: item", item.status, {TM_OK, TM_BUSY});
+    } else {
+      expect("copy: item", item.status, {range.status});
+    }
+    if (item.bytes == 0 || range.status != TM_OK) {
+      continue;
+    }
+    const auto* const at = static_cast<const unsigned char*>(item.memory);
+    if (item.mode == TM_READ) {
+      if (item.status == TM_OK) {
+        same("copy", *range.buffer, item.offset, at, item.bytes);
+      }
+      require(std::all_of(at + item.bytes, at + item.bytes + kGuardBytes,
+                          [](unsigned char byte) { return byte == kGuard; }),
+              "copy", "nothing is written behind the end");
+    } else if (item.status == TM_OK) {
+      std::memcpy(range.buffer->bytes->data() + item.offset, at, item.bytes);
+    } else {  // Some of it may have been written: the model takes what is there.
+      expect("read",
+             tm_read(side.context, item.buffer, item.offset,
+                     range.buffer->bytes->data() + item.offset, item.bytes, -1),
+             {TM_OK});
+    }
   }
 }
 

@@ -114,6 +114,7 @@ class World {
   void gather(const Call& call);
   void gather_into(const Call& call);
   void scatter(const Call& call);
+  void copy(const Call& call);
   void move_bytes(const Call& call);
   void touch(const Call& call);
   void object(const Call& call);

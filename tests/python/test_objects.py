@@ -1,6 +1,8 @@
 """Contexts, buffers, views and operations of the Python package."""
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import os
 import subprocess
@@ -406,6 +408,38 @@ class Processes(unittest.TestCase):
         done = self.run_python("import tiermem; help(tiermem.Buffer.view); help(tiermem.Context.alloc)")
         self.assertIn("view(offset=0, length=None, mode='r', timeout=None)", done.stdout)
         self.assertIn("extent_bytes=0", done.stdout)
+
+
+
+class DeviceMemory(unittest.TestCase):
+    """Without a GPU; tests/gpu has the fake driver."""
+
+    def test_calls_say_that_there_is_none(self):
+        with tiermem.Context("dram=16M; nvme=off") as context:
+            with tiermem_set("kv"):
+                for call in (context.gpu_pause, context.gpu_resume):
+                    with self.assertRaisesRegex(tiermem.Unsupported, "GPU"):
+                        call("kv")
+            with self.assertRaises(tiermem.Unsupported):
+                tiermem._native._cuda_functions(context)
+        path, *names = tiermem._native._cuda_functions(None)
+        self.assertIn("libtiermem", os.path.basename(path))
+        library = ctypes.CDLL(path)
+        for name in names:
+            self.assertTrue(hasattr(library, name))
+
+    def test_arguments(self):
+        with self.assertRaises(TypeError):
+            tiermem.gpu_tag(5)
+        with self.assertRaises(TypeError):
+            tiermem._native._cuda_functions(5)
+
+
+@contextlib.contextmanager
+def tiermem_set(tag):
+    tiermem.gpu_tag(tag)
+    yield
+    tiermem.gpu_tag()
 
 
 if __name__ == "__main__":

@@ -598,6 +598,17 @@ static PyMethodDef context_methods[] = {
      "prefetch(ranges, *, next_use=0)\n--\n\n"
      "Promote ranges before they are used, and return an Op. Does nothing if there is no room.\n\n"
      "next_use: the tick() ordinal of the next use; 0: soon."},
+    {"copy", FUNCTION(context_copy), KEYWORDS,
+     "copy(items, *, promote=True, timeout=None)\n--\n\n"
+     "Copy bytes out of buffers and into them. Return the number of bytes.\n\n"
+     "items: a sequence of (buffer, offset, data, mode). With mode 'r', the default, data is "
+     "writable and receives its length in bytes; with 'w' its bytes go into the buffer.\n"
+     "promote: False reads bytes that are not in memory without bringing them there. The device "
+     "then writes directly to data that is aligned to 4096 bytes.\n\n"
+     "Raise the error of the first item that failed; the others are copied."},
+    {"copy_async", FUNCTION(context_copy_async), KEYWORDS,
+     "copy_async(items, *, promote=True, timeout=None)\n--\n\n"
+     "Start copy() and return an Op. Its result is the number of bytes. Several may be under way."},
     {"evict", FUNCTION(context_evict), KEYWORDS,
      "evict(ranges, *, timeout=None)\n--\n\n"
      "Write changed bytes of ranges to a lower tier, free their memory, and wait for that."},
@@ -619,6 +630,16 @@ static PyMethodDef context_methods[] = {
      "Return where the bytes of all buffers are, a dictionary for each label, the largest "
      "first.\n\n"
      "Its item tiers has the bytes in each tier, in the order of Context.tiers."},
+    {"gpu_pause", FUNCTION(context_gpu_pause), KEYWORDS,
+     "gpu_pause(tag=None, nbytes=0)\n--\n\n"
+     "Move a set of device memory off its GPUs, and give the memory back to the driver. Nothing "
+     "may "
+     "use its addresses until gpu_resume().\n\n"
+     "tag: the set, as named by gpu_tag(); None: all sets. nbytes: 0, or how much of it.\n"
+     "The GPUs must have finished with the memory: call torch.cuda.synchronize() before."},
+    {"gpu_resume", FUNCTION(context_gpu_resume), KEYWORDS,
+     "gpu_resume(tag=None, nbytes=0)\n--\n\n"
+     "Move a paused set back to its addresses, all of it or nothing."},
     {"set_budget", FUNCTION(context_set_budget), KEYWORDS,
      "set_budget(tier, nbytes, timeout=None)\n--\n\n"
      "Change the budget of a tier: 'dram', 'block' or 'gpu:0'.\n\n"

@@ -154,6 +154,16 @@ PyObject* new_views(module_state* state, PyObject* kept, const tm_access* ranges
 /* Takes over the operation; `kept` may be NULL. */
 OpObject* new_op(module_state* state, ContextObject* context, tm_op op, PyObject* kept);
 
+/* Context.copy() and Context.copy_async(): copies.c. */
+PyObject* context_copy(PyObject* self, PyObject* args, PyObject* kwargs);
+PyObject* context_copy_async(PyObject* self, PyObject* args, PyObject* kwargs);
+
+/* gpu.c */
+PyObject* context_gpu_pause(PyObject* self, PyObject* args, PyObject* kwargs);
+PyObject* context_gpu_resume(PyObject* self, PyObject* args, PyObject* kwargs);
+PyObject* module_gpu_tag(PyObject* self, PyObject* args);
+PyObject* module_cuda_functions(PyObject* module, PyObject* context);
+
 /* Ends an operation of a queue: wait() has the result from now on. Never fails. */
 void op_settle(OpObject* op, const tm_event* event);
 

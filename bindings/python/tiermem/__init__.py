@@ -35,14 +35,14 @@ from ._errors import (
     Unsupported,
     make as _make_error,
 )
-from ._native import Buffer, Context, Op, Queue, Store, View
+from ._native import Buffer, Context, Op, Queue, Store, View, gpu_tag
 from ._ops import wait_for as _wait_for
 from ._tensors import Tensor, to_dlpack as _to_dlpack
 
 __all__ = [
     "Buffer", "Busy", "Cancelled", "Context", "DeviceError", "Discarded", "Error", "Internal",
     "InvalidArgument", "Lost", "NoCapacity", "NotFound", "Op", "Queue", "ShutDown", "StaleHandle", "Store", "Tensor", "TimedOut",
-    "Unavailable", "Unsupported", "View", "default", "run_path", "topology",
+    "Unavailable", "Unsupported", "View", "default", "gpu_tag", "run_path", "topology",
 ]  # fmt: skip
 
 __version__ = _native.library_version()

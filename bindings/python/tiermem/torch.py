@@ -19,11 +19,12 @@ import math
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from . import default
+from . import default, gpu_tag
+from ._native import _cuda_functions
 from ._tensors import TYPES, Tensor
 
-__all__ = ["TieredOptimizer", "buffer_of", "empty", "from_tensor", "offload_activations", "place",
-           "tier", "zeros"]  # fmt: skip
+__all__ = ["TieredOptimizer", "buffer_of", "cuda_allocator", "cuda_pool", "empty", "from_tensor",
+           "gpu_set", "offload_activations", "place", "tier", "zeros"]  # fmt: skip
 
 # The buffers of tensors, for hints. No attribute of the tensor, because that would be pickled with it.
 _buffers = WeakIdKeyDictionary()
@@ -262,3 +263,39 @@ def offload_activations(*, context=None, least=1 << 20):
 
     with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
         yield
+
+
+# ---- Memory of GPUs
+
+
+def cuda_allocator(context=None):
+    """Return a torch.cuda.memory.CUDAPluggableAllocator over the GPUs of a context.
+
+    context: a tiermem.Context with the option gpu; None: the one that all users share. There is one
+    such context in a process: a later call changes it for later allocations. Each allocation takes
+    whole pieces of 2 MiB, so that cuda_pool(), in which PyTorch cuts them, suits most programs.
+    """
+    path, malloc, free = _cuda_functions(context)
+    return torch.cuda.memory.CUDAPluggableAllocator(path, malloc, free)
+
+
+def cuda_pool(context=None, **options):
+    """Return a torch.cuda.MemPool with memory from cuda_allocator().
+
+    Use it with torch.cuda.use_mem_pool(pool). options: those of MemPool.
+    """
+    return torch.cuda.MemPool(cuda_allocator(context).allocator(), **options)
+
+
+@contextlib.contextmanager
+def gpu_set(tag):
+    """Let memory that this thread takes from cuda_allocator() belong to a set.
+
+    Context.gpu_pause(tag) then moves it off the GPU, and gpu_resume(tag) back to its addresses. Other
+    threads, such as those of autograd, take memory of no set.
+    """
+    gpu_tag(tag)
+    try:
+        yield
+    finally:
+        gpu_tag(None)

@@ -1,0 +1,88 @@
+/* Sets of device memory, and what frameworks need to allocate it by name. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+
+#include "native.h"
+
+static PyObject* to_tag(PyObject* tag, const char** out) {
+  *out = NULL;
+  if (tag == NULL || tag == Py_None) {
+    return Py_NewRef(Py_None);
+  }
+  *out = PyUnicode_Check(tag) ? PyUnicode_AsUTF8AndSize(tag, NULL) : NULL;
+  if (*out == NULL && !PyErr_Occurred()) {
+    PyErr_Format(PyExc_TypeError, "a tag is a str or None, not %R", tag);
+  }
+  return *out != NULL ? Py_NewRef(tag) : NULL;
+}
+
+static PyObject* move(PyObject* object, PyObject* args, PyObject* kwargs, bool pause) {
+  static char* names[] = {"tag", "nbytes", NULL};
+  ContextObject* self = (ContextObject*)object;
+  PyObject *tag = NULL, *count = NULL;
+  uint64_t bytes = 0;
+  const char* name = NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO", names, &tag, &count) || !is_open(self) ||
+      (count != NULL && !to_bytes_count(count, "nbytes", &bytes))) {
+    return NULL;
+  }
+  PyObject* kept = to_tag(tag, &name);
+  if (kept == NULL) {
+    return NULL;
+  }
+  tm_status status;
+  Py_BEGIN_ALLOW_THREADS status =
+      pause ? tm_gpu_pause(self->context, name, bytes, TM_HOST_ORDER, NULL)
+            : tm_gpu_resume(self->context, name, bytes, NULL);
+  Py_END_ALLOW_THREADS Py_DECREF(kept);
+  return status == TM_OK ? Py_NewRef(Py_None)
+                         : raise_status(state_of(object), status, self->context, 0);
+}
+
+PyObject* context_gpu_pause(PyObject* self, PyObject* args, PyObject* kwargs) {
+  return move(self, args, kwargs, true);
+}
+
+PyObject* context_gpu_resume(PyObject* self, PyObject* args, PyObject* kwargs) {
+  return move(self, args, kwargs, false);
+}
+
+PyObject* module_gpu_tag(PyObject* self, PyObject* args) {
+  (void)self;
+  PyObject* tag = NULL;
+  const char* name = NULL;
+  PyObject* kept = PyArg_ParseTuple(args, "|O", &tag) ? to_tag(tag, &name) : NULL;
+  if (kept == NULL) {
+    return NULL;
+  }
+  (void)tm_gpu_tag(name);
+  Py_DECREF(kept);
+  Py_RETURN_NONE;
+}
+
+/* Sets the context of tm_cuda_malloc(). Returns the library's path and the names of its functions.
+ */
+PyObject* module_cuda_functions(PyObject* module, PyObject* context) {
+  module_state* state = (module_state*)PyModule_GetState(module);
+  tm_context* chosen = NULL;
+  if (context != Py_None) {
+    if (!PyObject_TypeCheck(context, state->context)) {
+      PyErr_Format(PyExc_TypeError, "a tiermem.Context or None is expected, not %R", context);
+      return NULL;
+    }
+    if (!is_open((ContextObject*)context)) {
+      return NULL;
+    }
+    chosen = ((ContextObject*)context)->context;
+  }
+  const tm_status status = tm_cuda_context(chosen);
+  if (status != TM_OK) {
+    return raise_status(state, status, NULL, 0);
+  }
+  Dl_info here;
+  if (dladdr((void*)(uintptr_t)&tm_cuda_malloc, &here) == 0) {
+    PyErr_SetString(PyExc_RuntimeError, "the file of tiermem's library cannot be found");
+    return NULL;
+  }
+  return Py_BuildValue("(sss)", here.dli_fname, "tm_cuda_malloc", "tm_cuda_free");
+}
