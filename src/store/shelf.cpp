@@ -101,14 +101,17 @@ Shelf::Found Shelf::find(std::string_view key) const {
   return found == by_key_.end() ? Found{} : Found{found->second->buffer, found->second->bytes};
 }
 
-bool Shelf::note_read(std::string_view key) {
+bool Shelf::note_read(std::string_view key, std::uint64_t recent) {
   const std::shared_lock lock(mutex_);
   const auto found = by_key_.find(key);
   if (found == by_key_.end()) {
     return false;
   }
-  std::atomic<bool>& read = found->second->read;
-  return read.exchange(!read.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  Entry& entry = *found->second;
+  const std::uint64_t now =
+      read_bytes_.fetch_add(entry.bytes, std::memory_order_relaxed) + entry.bytes;
+  const std::uint64_t before = entry.read_at.exchange(now, std::memory_order_relaxed);
+  return before != 0 && now - before <= recent;
 }
 
 Handle Shelf::remove(std::string_view key, Handle only) {

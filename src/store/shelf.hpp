@@ -48,9 +48,9 @@ class Shelf {
   /// Finds an object for a get, which counts as a use.
   Found use(std::string_view key);
   Found find(std::string_view key) const;
-  /// Notes that the object is read from below its memory. Returns whether that happens for the
-  /// second time, and forgets it then.
-  bool note_read(std::string_view key);
+  /// Notes that the object is read from below memory. Returns whether it was read so before, and
+  /// not more than `recent` bytes of objects since then.
+  bool note_read(std::string_view key, std::uint64_t recent);
   /// Removes the object, or only if it has this buffer. Returns its buffer, or 0.
   Handle remove(std::string_view key, Handle only = 0);
   /// Adds to the pins of an object. Returns false if it does not exist, or has no pin to remove.
@@ -68,7 +68,8 @@ class Shelf {
     std::uint32_t number = 0;  // In `entries_`, and in the order.
     std::uint32_t pins = 0;
     std::atomic<bool> used{false};  // Since the order last looked.
-    std::atomic<bool> read{false};  // From below memory, once.
+    // The bytes of all objects that had been read from below memory after its last such read.
+    std::atomic<std::uint64_t> read_at{0};
   };
 
   Handle take_out(Entry& entry);
@@ -87,6 +88,7 @@ class Shelf {
   std::size_t arriving_ = 0;  // Objects that are being stored.
   std::uint64_t pinned_ = 0;  // Objects.
   std::atomic<std::uint64_t> evicted_{0};
+  std::atomic<std::uint64_t> read_bytes_{0};  // By all reads from below memory.
 };
 
 }  // namespace tiermem

@@ -308,12 +308,12 @@ Status Store::Impl::get(StoreObject& object, const CallLimits& limits) {
   return missed(object);
 }
 
-// Resident objects are copied at once. The others are read from below without promoting them, and
-// promoted if that happens for the second time: objects that are wanted again and again stay in
-// memory, and one that is wanted once takes no room from them.
+// Resident objects are copied at once. The others are read from below without promoting them. An
+// object that is wanted again so soon that it would still be in memory is promoted.
 Status Store::Impl::get_all(std::span<StoreObject> list, const CallLimits& limits) {
   Vector<StoreObject*> below, promoted;
   Vector<Status> status(list.size());
+  const std::uint64_t budget = CallMark(context_)->config.dram.budget;
   for (StoreObject& object : list) {
     Status& result = status[static_cast<std::size_t>(&object - list.data())];
     result = check("store_get", object);
@@ -321,7 +321,7 @@ Status Store::Impl::get_all(std::span<StoreObject> list, const CallLimits& limit
       continue;
     }
     const bool fits = object.memory != nullptr && object.bytes >= object.stored;
-    (fits && !shelf_.note_read(object.name()) ? below : promoted).push_back(&object);
+    (fits && !shelf_.note_read(object.name(), budget) ? below : promoted).push_back(&object);
   }
   const auto note = [&](const StoreObject& object) -> Status& {
     return status[static_cast<std::size_t>(&object - list.data())];
@@ -375,7 +375,7 @@ void Store::Impl::get_below(std::span<StoreObject* const> objects, const CallLim
 template <typename Note>
 void Store::Impl::promote(std::span<StoreObject* const> absent, const CallLimits& limits,
                           Note&& note) {
-  const std::uint64_t most = absent.size() > 1 ? context_.stats().dram_budget / 4 : 0;
+  const std::uint64_t most = CallMark(context_)->config.dram.budget / 4;
   std::uint64_t ahead_bytes = 0;
   std::size_t ahead = 0;
   for (std::size_t i = 0; i < absent.size(); ++i) {

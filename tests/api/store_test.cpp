@@ -96,7 +96,7 @@ TEST_F(StoreTest, random_calls_beside_a_map) {
 }
 
 // Wanted once, an object comes past memory; wanted again and again, it stays there.
-TEST_F(StoreTest, object_is_promoted_when_it_is_read_below_for_the_second_time) {
+TEST_F(StoreTest, object_is_promoted_when_it_is_wanted_again_soon) {
   auto context = make();
   auto store = open(*context, 400 * kMiB);
   const auto key = [](int i) { return "key " + std::to_string(i); };

@@ -65,6 +65,7 @@ class Copies(unittest.TestCase):
             self.context.copy([(buffer, 0, bytes(1))])  # Not writable.
         with self.assertRaisesRegex(ValueError, "item 1 of the list"):
             self.context.copy([(buffer, 0, bytearray(1)), (buffer, 4 * MIB, bytearray(1))])
+        self.context.evict([buffer])
         with self.assertRaises(tiermem.Busy):
             self.context.copy([(buffer, 0, bytearray(1))], promote=False, timeout=0)
         self.assertEqual(self.context.copy([]), 0)

@@ -35,5 +35,25 @@ TEST(Shelf, gives_back_the_room_of_an_object_that_was_not_stored) {
   EXPECT_TRUE(gone.empty());
 }
 
+TEST(Shelf, knows_which_objects_were_read_a_short_while_ago) {
+  Shelf shelf(1 << 20, 100);
+  Vector<Handle> gone;
+  for (Handle buffer = 1; buffer <= 10; ++buffer) {
+    ASSERT_TRUE(shelf.reserve(4096, gone));
+    (void)shelf.add("key " + std::to_string(buffer), buffer, 4096);
+  }
+  constexpr std::uint64_t kRecent = 4 * 4096;
+  EXPECT_FALSE(shelf.note_read("key 1", kRecent));
+  for (int i = 2; i <= 4; ++i) {
+    EXPECT_FALSE(shelf.note_read("key " + std::to_string(i), kRecent));
+  }
+  EXPECT_TRUE(shelf.note_read("key 1", kRecent));
+  for (int i = 5; i <= 8; ++i) {
+    EXPECT_FALSE(shelf.note_read("key " + std::to_string(i), kRecent));
+  }
+  EXPECT_FALSE(shelf.note_read("key 1", kRecent));   // Five reads ago.
+  EXPECT_FALSE(shelf.note_read("key 11", kRecent));  // There is no such object.
+}
+
 }  // namespace
 }  // namespace tiermem
