@@ -5,7 +5,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -127,8 +129,8 @@ TEST_F(CopyTest, random_ranges_beside_a_model) {
     }
     Op op;
     const bool later = random() % 2 == 0;
-    Status status = context->copy(list, random() % 4 == 0 ? 0u : std::uint32_t{kNoPromote}, Timeout::seconds(60),
-                                  later ? &op : nullptr);
+    Status status = context->copy(list, random() % 4 == 0 ? 0u : std::uint32_t{kNoPromote},
+                                  Timeout::seconds(60), later ? &op : nullptr);
     if (later && status.ok()) {
       status = op.wait();
     }
@@ -328,6 +330,56 @@ TEST_F(CopyTest, operations_run_side_by_side_and_may_be_cancelled) {
     if (ended.ok()) {
       EXPECT_EQ(memory.wrong_words(i * 8 * kMiB, 8 * kMiB, 1, i * 8 * kMiB), 0u);
     }
+  }
+}
+
+// After the call, no device may write to the memory.
+void expect_untouched(const Pages& memory, std::uint64_t bytes) {
+  std::memset(memory.data(), 0xEE, bytes);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(std::all_of(memory.data(), memory.data() + bytes,
+                          [](std::byte each) { return each == std::byte{0xEE}; }));
+}
+
+TEST_F(CopyTest, late_call_leaves_the_memory_to_its_owner) {
+  auto context = make("16M");
+  const Buffer table = below(*context, 64 * kMiB, 1);
+  const Pages memory(64 * kMiB);
+  bool late = false;
+  for (std::int64_t ns = 20'000; ns < 40'000'000; ns *= 2) {
+    CopyItem item = out(table, 0, memory.data(), 64 * kMiB);
+    const Status copied = context->copy({&item, 1}, kNoPromote, Timeout{ns});
+    EXPECT_TRUE(copied.ok() || copied.code() == Code::timed_out) << copied.message();
+    late = late || copied.code() == Code::timed_out;
+    expect_untouched(memory, 64 * kMiB);
+  }
+  EXPECT_TRUE(late);
+}
+
+TEST_F(CopyTest, context_closed_under_a_copy_leaves_the_memory_to_its_owner) {
+  auto context = make("16M");
+  Buffer table = below(*context, 64 * kMiB, 1);
+  std::atomic<int> copying{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      const Pages memory(16 * kMiB);
+      Status copied;
+      while (copied.ok()) {
+        CopyItem item = out(table, 8 * kMiB, memory.data(), 16 * kMiB);
+        ++copying;
+        copied = context->copy({&item, 1}, kNoPromote);
+      }
+      EXPECT_EQ(copied.code(), Code::shut_down) << copied.message();
+      expect_untouched(memory, 16 * kMiB);
+    });
+  }
+  while (copying < 6) {
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(context->close(true).ok());
+  for (std::thread& thread : threads) {
+    thread.join();
   }
 }
 
