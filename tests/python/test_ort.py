@@ -155,8 +155,7 @@ class Ort(unittest.TestCase):
         self.assertLess(read[1], read[0])
 
     def test_a_model_that_fits_is_read_once(self):
-        self.context.set_budget("dram", 128 << 20)
-        self.check_runs(layers(self.folder))
+        self.check_runs(layers(self.folder), dram=128 << 20)
         stats = self.context.stats()
         self.assertLessEqual(stats["promoted"] + stats["prefetched"], LAYERS * WIDTH * WIDTH * 4)
         self.assertEqual(stats["evicted_clean"], 0)
