@@ -299,12 +299,19 @@ bool Copies::is_live(ExtentRef ref) const {
   return (directory_.record_of(ref).generation.load(std::memory_order_acquire) & 1) != 0;
 }
 
+bool Copies::may_be_as_in_file(ExtentRef ref) const {
+  const Extent& extent = directory_.at(ref);
+  return directory_.mapped(ref) && extent.copy().exists() && extent.copy().in_file() &&
+         extent.copy().sums != nullptr && !stuck_.is_stuck(extent, now_);
+}
+
 bool Copies::can_write(ExtentRef ref) const {
   const auto tiers = slots_.writable();
-  return std::any_of(tiers.begin(), tiers.end(), [&](const SlotTiers::Entry* tier) {
-    return tier->ledger.can_write(now_, false) ||
-           tier->ledger.can_write(now_, has_own_slot(ref, *tier));
-  });
+  return may_be_as_in_file(ref) ||
+         std::any_of(tiers.begin(), tiers.end(), [&](const SlotTiers::Entry* tier) {
+           return tier->ledger.can_write(now_, false) ||
+                  tier->ledger.can_write(now_, has_own_slot(ref, *tier));
+         });
 }
 
 SlotTiers::Entry* Copies::destination(ExtentRef ref, unsigned tried) const {

@@ -79,8 +79,11 @@ class Copies {
   /// Returns the tier that takes the extent's bytes now, or null. `tried`: a bit for each tier that
   /// has refused them.
   SlotTiers::Entry* destination(ExtentRef ref, unsigned tried) const;
-  /// There is a tier that takes writes, and those of this extent are not paused.
+  /// There is a tier that takes writes, and those of this extent are not paused; or none is needed.
   bool can_write(ExtentRef ref) const;
+  /// Returns whether the extent may leave without a tier that takes writes: it is mapped and still
+  /// in its file, and perhaps the program has not written it. Its hash decides.
+  bool may_be_as_in_file(ExtentRef ref) const;
   /// Drops `bytes` of droppable extents from slots that have their only copy, in the order in which
   /// they left memory. `awaited`: those that a request waits for, or else the others. Returns the
   /// bytes of the slots.

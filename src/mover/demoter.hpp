@@ -70,6 +70,7 @@ class Demoter {
   bool measures(const Demote& transfer) const;
   bool compare_with_file(Demote& transfer);
   void compared_with_file(Demote& transfer);
+  void write_elsewhere(Demote& transfer);
   void measure(Demote& transfer);
   void measured(Demote& transfer);
   void send_runs(Demote& transfer, const SlotPages& pages);

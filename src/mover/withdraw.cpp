@@ -6,6 +6,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/error.hpp"
 #include "mover/demoter.hpp"
 
 namespace tiermem {
@@ -16,7 +17,10 @@ bool Demoter::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Pr
   if (stuck_.is_stuck(directory_.at(ref), carrier_.now()) || word.load().pinned()) {
     return false;
   }
-  SlotTiers::Entry* const to = reserve_write(ref, 0);
+  SlotTiers::Entry* to = reserve_write(ref, 0);
+  if (to == nullptr && copies_.may_be_as_in_file(ref)) {
+    to = &slots_.at(kFileTier);  // Compared with, and never written.
+  }
   if (to == nullptr) {
     return false;
   }
@@ -136,8 +140,25 @@ void Demoter::withdrawn(Demote& transfer) {
     return;
   }
   if (!compare_with_file(transfer)) {
-    measure(transfer);
+    write_elsewhere(transfer);
   }
+}
+
+// The bytes differ from those of the file, or cannot be compared. Without a tier that takes writes
+// they stay.
+void Demoter::write_elsewhere(Demote& transfer) {
+  if (!transfer.to->has_files()) {
+    measure(transfer);
+    return;
+  }
+  transfer.undo_error =
+      error_info(Code::no_capacity,
+                 "buffer '{}': written bytes of a private file, and no block tier "
+                 "takes them; add nvme=, or release memory",
+                 directory_.record_of(transfer.ref).label.get().view());
+  stuck_.leaves_later(directory_.at(transfer.ref), carrier_.now());
+  keep(transfer);
+  map_back(transfer);
 }
 
 // An extent that is still in its file needs a slot only if the program has written it. Returns
@@ -170,7 +191,7 @@ void Demoter::compared_with_file(Demote& transfer) {
     carrier_.set_range(transfer, 0, 0);
     written(transfer);
   } else {
-    measure(transfer);
+    write_elsewhere(transfer);
   }
 }
 

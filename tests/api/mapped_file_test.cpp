@@ -372,6 +372,32 @@ TEST_F(MappedFile, child_of_fork_touches_then_it_is_segv_and_the_parent_reads_on
   EXPECT_EQ(first_wrong(), expected.size());
 }
 
+// Without a block tier only written bytes must stay: all others are in the file.
+TEST_F(MappedFile, private_file_needs_no_block_tier_for_what_is_not_written) {
+  for (const std::uint64_t extent : {std::uint64_t{0}, std::uint64_t{64} << 10}) {
+    write_file(32 * kMiB + 5);
+    context = make_context("dram=8M; nvme=off");
+    ASSERT_NE(context, nullptr);
+    if (!adopt(kPrivate, extent)) {
+      GTEST_SKIP() << "no mapped files here";
+    }
+    EXPECT_EQ(first_wrong(), expected.size()) << "extents of " << extent;
+    store(3 * kMiB + 100, 5000, 'w');
+    store(20 * kMiB, 1, 'w');
+    EXPECT_EQ(first_wrong(), expected.size()) << "with written bytes";
+    EXPECT_EQ(first_wrong(), expected.size()) << "the second time";
+    const Status left = buffer.evict();
+    EXPECT_FALSE(left.ok()) << "the written extents stay";
+    EXPECT_GT(buffer.info()->resident, 0u);
+    EXPECT_LE(buffer.info()->resident, 4 * kMiB) << "two written extents at most";
+    EXPECT_EQ(first_wrong(), expected.size()) << "after an evict";
+    EXPECT_EQ(context->stats().demoted, 0u);
+    buffer = Buffer();
+    context.reset();
+  }
+  expect_file_untouched();
+}
+
 TEST_F(MappedFile, context_follows_forks_then_adopting_is_refused) {
   write_file(5 * kMiB);
   auto follows = Context::create(spec("16M", "; fork=follow"));
