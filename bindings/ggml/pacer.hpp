@@ -1,7 +1,8 @@
 // Reads the rows of one large matrix ahead while it is multiplied. ggml reports the end of an
 // operation only, and the output matrix of a small model may exceed the memory. But the product of
 // a matrix and one vector is written row by row. So the result is filled with a mark before, and a
-// thread looks how many rows have lost it.
+// thread looks how many rows have lost it. It reads them by a system call, which fails if they were
+// freed: an evaluation that is aborted reports no end.
 #pragma once
 
 #include <condition_variable>
@@ -29,11 +30,13 @@ class Pacer {
 
  private:
   void run();
+  /// Returns the number of rows without the mark, from `from` on, before the first one with it.
+  static std::size_t count_done(const float* result, std::size_t from, std::size_t rows);
 
   const std::function<void(std::size_t)> reached_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  const std::uint32_t* result_ = nullptr;  // Null: nothing is watched.
+  const float* result_ = nullptr;  // Null: nothing is watched.
   std::size_t rows_ = 0;
   std::size_t done_ = 0;
   bool ends_ = false;

@@ -242,10 +242,10 @@ bool Weights::eval(Tensor* tensor, bool ask) {
   const std::lock_guard lock(mutex_);
   if (ask) {
     const bool report = announce(tensor);
-    begins_ = false;
+    begins_ = {};
     return report;
   }
-  begins_ = true;
+  begins_ = std::this_thread::get_id();
   route(tensor);
   plan_->computed();
   return true;
@@ -283,7 +283,8 @@ bool Weights::announce(const Tensor* tensor) {
 // the first operation that ggml computes after the last report.
 void Weights::watch(const Tensor* product, std::size_t entry) {
   const auto rows = static_cast<std::size_t>(library_.length(product, 0));
-  if (!begins_ || library_.call().ggml_nbytes(product) != rows * sizeof(float) ||
+  if (begins_ != std::this_thread::get_id() ||
+      library_.call().ggml_nbytes(product) != rows * sizeof(float) ||
       library_.stride(product, 0) != sizeof(float) || !library_.is_in_host_memory(product)) {
     return;
   }

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gguf.hpp"
@@ -69,9 +70,9 @@ class Weights {
   std::unique_ptr<Plan> plan_;
   std::string complaint_;
   std::uint64_t placed_ = 0;
-  // Whether no operation was announced since the last report: the next one begins a part of the
-  // graph, and nothing uses its result yet.
-  bool begins_ = false;
+  // The thread of the last report, if no operation was announced since: its next operation begins a
+  // part of its graph, and nothing uses the result yet. Several threads may evaluate at a time.
+  std::thread::id begins_;
   std::string last_;               // The operation that was announced last.
   std::set<std::string> reports_;  // Operations before a large one, of the last evaluation.
   std::size_t watched_ = 0, watched_rows_ = 0;

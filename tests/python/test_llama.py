@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import unittest
 
 import tiermem
@@ -125,6 +126,40 @@ class Mixture(unittest.TestCase):
         self.assertEqual(stats["expert_bytes"], 0)
         self.assertGreater(stats["ahead_bytes"], 0)
         self.assertGreater(stats["kept_bytes"], 0)
+
+    def test_two_threads_evaluate_with_one_model(self):
+        path = os.path.join(self.folder, "threads.gguf")
+        mixture.write(path, layers=4, experts=0, width=256, inner=1024)
+        self.context.set_budget("dram", os.path.getsize(path) // 4)
+        model = self.open(path, extent_bytes=64 << 10)
+        results = [None, None]
+
+        def evaluate(number):
+            context = llama_cpp._internals.LlamaContext(
+                model=model._model, params=model.context_params, verbose=False
+            )
+            rows = []
+            for token in self.tokens:
+                batch = llama_cpp.llama_batch_get_one((llama_cpp.llama_token * 1)(token), 1)
+                self.assertEqual(llama_cpp.llama_decode(context.ctx, batch), 0)
+                logits = llama_cpp.llama_get_logits(context.ctx)
+                rows.append(np.ctypeslib.as_array(logits, (mixture.WORDS,)).copy())
+            results[number] = np.array(rows)
+            context.close()
+
+        threads = [threading.Thread(target=evaluate, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        alone = peer(path)
+        expected = []
+        for token in self.tokens:
+            alone.eval([token])
+            expected.append(np.array(alone.scores[alone.n_tokens - 1]))
+        alone.close()
+        for result in results:
+            self.assertTrue(np.array_equal(result, expected))
 
     def test_two_models_share_a_file(self):
         first, second = self.open(), self.open()

@@ -201,9 +201,9 @@ class Llama(llama_cpp.Llama):
 
     def close(self):
         """Free the model, then give up the file."""
-        if self._file is not None:
-            if hasattr(self, "_stack"):
-                super().close()
+        if hasattr(self, "_stack"):  # The constructor may have failed at any place.
+            super().close()
+        if getattr(self, "_file", None) is not None:
             self._file.close()
 
     def __getstate__(self):
