@@ -64,7 +64,8 @@ tm_status tm_ggml_open(tm_context* context, const char* path, const tm_ggml_opti
                     "tm_ggml_open: context, path or result is NULL; pass all three");
     }
     tm_ggml_options taken{};
-    if (options != nullptr && (!take(options, taken) || (taken.flags & ~TM_GGML_NO_AHEAD) != 0)) {
+    constexpr unsigned kFlags = TM_GGML_NO_AHEAD | TM_GGML_READ_ONLY;
+    if (options != nullptr && (!take(options, taken) || (taken.flags & ~kFlags) != 0)) {
       throw Failure(TM_INVALID_ARGUMENT,
                     "tm_ggml_open: the options have a wrong size or unknown fields; set `size`, "
                     "and all other bytes to 0");

@@ -36,7 +36,14 @@ struct ggml_backend_buffer_type;
 typedef struct tm_ggml tm_ggml;
 
 enum {
-  TM_GGML_NO_AHEAD = 1 /**< No hints and no read-ahead: bytes come when they are touched. */
+  TM_GGML_NO_AHEAD = 1, /**< No hints and no read-ahead: bytes come when they are touched. */
+  /**
+   * The window is read-only, and its pages are copied. Otherwise it is private if the block tier
+   * has room for the DRAM budget: its pages are moved, which takes half of the processor time. A
+   * private window needs this room although nothing is written: without room, a touch raises
+   * SIGBUS.
+   */
+  TM_GGML_READ_ONLY = 2
 };
 
 /** Options of tm_ggml_open(). */
@@ -48,7 +55,7 @@ typedef struct tm_ggml_options {
   uint64_t ahead_bytes;
   /** Any address in libllama or libggml, such as that of a function. NULL: the global symbols. */
   const void* library;
-  uint32_t flags;    /**< 0 or #TM_GGML_NO_AHEAD. */
+  uint32_t flags;    /**< #TM_GGML_NO_AHEAD, #TM_GGML_READ_ONLY. */
   uint32_t reserved; /**< 0. */
 } tm_ggml_options;
 

@@ -21,7 +21,7 @@ def main():
     size = os.path.getsize(options.model)
     budget = options.dram or size // 4
     folder = os.path.dirname(os.path.abspath(options.model))
-    context = tiermem.Context(f"dram={budget}; nvme={folder}:1G", name="gguf")  # Nothing is written there.
+    context = tiermem.Context(f"dram={budget}; nvme={folder}:{budget}", name="gguf")  # Nothing is written there.
     model = Llama(options.model, context=context, n_ctx=512, verbose=False)
     began = time.perf_counter()
     done = model(options.text, max_tokens=options.tokens, temperature=0)

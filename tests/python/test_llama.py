@@ -24,7 +24,7 @@ try:
 except ModuleNotFoundError:
     llama_cpp = None
 
-OPTIONS = {"n_ctx": 128, "n_batch": 64, "n_threads": 2, "verbose": False, "logits_all": True}
+OPTIONS = {"n_ctx": 128, "n_batch": 64, "n_threads": 1, "n_threads_batch": 1, "verbose": False, "logits_all": True}
 
 
 def peer(path, **options):
@@ -104,13 +104,27 @@ class Mixture(unittest.TestCase):
             self.assertTrue(np.array_equal(logits_of(model, self.tokens), self.expected))
             model.close()
 
+    def test_all_logits_are_equal_in_a_read_only_window(self):
+        model = self.open(read_only=True)
+        self.assertTrue(np.array_equal(logits_of(model, self.tokens), self.expected))
+
+    def test_a_full_block_tier_makes_the_window_read_only(self):
+        with tiermem.Context(f"dram={self.bytes // 2}; nvme={self.folder}:8M") as context:
+            other = context.alloc(8 << 20)
+            other.write(b"x" * (8 << 20))
+            other.evict()  # The block tier has no room now.
+            model = self.open(context=context)
+            for _ in range(2):
+                self.assertTrue(np.array_equal(logits_of(model, self.tokens), self.expected))
+            model.close()
+
     def test_experts_alone_may_be_placed(self):
         model = self.open(tensors="_exps")
         self.assertEqual(model.file.stats()["tensors"], 9)
         self.assertTrue(np.array_equal(logits_of(model, self.tokens), self.expected))
 
-    def test_small_extents_and_one_thread_give_the_same_logits(self):
-        model = self.open(extent_bytes=4096, n_threads=1, n_threads_batch=1)
+    def test_small_extents_and_two_threads_give_the_same_logits(self):
+        model = self.open(extent_bytes=4096, n_threads=2, n_threads_batch=2)
         self.assertTrue(np.array_equal(logits_of(model, self.tokens), self.expected))
 
     def test_a_dense_model_streams_in_the_order_of_its_layers(self):
@@ -140,7 +154,8 @@ class Mixture(unittest.TestCase):
             )
             rows = []
             for token in self.tokens:
-                batch = llama_cpp.llama_batch_get_one((llama_cpp.llama_token * 1)(token), 1)
+                one = (llama_cpp.llama_token * 1)(token)
+                batch = llama_cpp.llama_batch_get_one(one, 1)
                 self.assertEqual(llama_cpp.llama_decode(context.ctx, batch), 0)
                 logits = llama_cpp.llama_get_logits(context.ctx)
                 rows.append(np.ctypeslib.as_array(logits, (mixture.WORDS,)).copy())

@@ -22,7 +22,7 @@ __all__ = ["File", "Llama"]
 
 _STATUS = ["ok", "invalid_argument", "stale_handle", "no_capacity", "busy", "timed_out", "cancelled",
            "unsupported", "unavailable", "io_error", "discarded", "lost", "shut_down", "internal"]  # fmt: skip
-_NO_AHEAD = 1
+_NO_AHEAD, _READ_ONLY = 1, 2
 
 
 class _Options(ctypes.Structure):
@@ -82,6 +82,8 @@ class File:
     extent_bytes: unit of movement; 0: 2 MiB, or less for small experts.
     ahead_bytes: the most that is read ahead; 0: a sixth of the budget, up to 64 MiB.
     ahead: whether anything is read ahead, and hints are given.
+    read_only: copy pages instead of moving them. Needs no room in the block tier, and twice the
+        processor time. Without that room it is the default.
     tensors: a regular expression of names; the others stay in llama.cpp's own memory.
 
     Raise Unsupported if this version of llama.cpp has other records, and ValueError if the file is
@@ -89,7 +91,7 @@ class File:
     """
 
     def __init__(self, path, *, context=None, dram=None, extent_bytes=0, ahead_bytes=0, ahead=True,
-                 tensors=".*"):  # fmt: skip
+                 read_only=False, tensors=".*"):  # fmt: skip
         self.path = os.fspath(path)
         os.stat(self.path)
         self._weights = ctypes.c_void_p()
@@ -103,7 +105,7 @@ class File:
             self.context.set_budget("dram", dram)
         address = ctypes.cast(llama_cpp.llama_model_default_params, ctypes.c_void_p).value
         options = _Options(ctypes.sizeof(_Options), extent_bytes, ahead_bytes, address,
-                           0 if ahead else _NO_AHEAD)  # fmt: skip
+                           (0 if ahead else _NO_AHEAD) | (_READ_ONLY if read_only else 0))  # fmt: skip
         self._must(self._library.tm_ggml_open(self.context._pointer, os.fsencode(self.path),
                                               ctypes.byref(options), ctypes.byref(self._weights)))  # fmt: skip
         self._overrides = (_Override * 2)(
@@ -153,19 +155,19 @@ class File:
 class Llama(llama_cpp.Llama):
     """A llama_cpp.Llama with its weights in tiermem's memory.
 
-    context, dram, extent_bytes, ahead_bytes, ahead, tensors: as for File.
+    context, dram, extent_bytes, ahead_bytes, ahead, read_only, tensors: as for File.
     options: those of llama_cpp.Llama. use_mmap=False, use_mlock and lora_path are refused.
     """
 
     def __init__(self, model_path, *, context=None, dram=None, extent_bytes=0, ahead_bytes=0, ahead=True,
-                 tensors=".*", **options):  # fmt: skip
+                 read_only=False, tensors=".*", **options):  # fmt: skip
         self._file = None
         for name, accepted in (("use_mmap", True), ("use_mlock", False), ("lora_path", None)):
             if options.get(name, accepted) != accepted:
                 raise ValueError(f"Llama: {name} is {options[name]!r}, and weights in tiermem's memory accept "
                                  f"{accepted!r} only; leave it out, or use llama_cpp.Llama")  # fmt: skip
         self._file = File(model_path, context=context, dram=dram, extent_bytes=extent_bytes,
-                          ahead_bytes=ahead_bytes, ahead=ahead, tensors=tensors)  # fmt: skip
+                          ahead_bytes=ahead_bytes, ahead=ahead, read_only=read_only, tensors=tensors)  # fmt: skip
         try:
             super().__init__(os.fspath(model_path), **options)
         except ValueError:
