@@ -100,7 +100,7 @@ void Library::find_layout() {
   Tensor* const input = functions_.ggml_new_tensor_3d(context.get(), kF32, 32, 1, 3);
   Tensor* const ids = functions_.ggml_new_tensor_3d(context.get(), kI32, 2, 3, 1);
   Tensor* const product = functions_.ggml_mul_mat_id(context.get(), experts, input, ids);
-  if (functions_.ggml_nbytes(experts) != 4 * 32 * 7 * 5 ||
+  if (functions_.ggml_nbytes(experts) != std::size_t{4} * 32 * 7 * 5 ||
       std::strcmp(functions_.ggml_op_desc(product), "MUL_MAT_ID") != 0) {
     refuse("ggml_mul_mat_id makes another operation");
   }
