@@ -42,6 +42,11 @@ if(TARGET tiermem_preload)
   install(TARGETS tiermem_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime)
 endif()
 
+if(TARGET tiermem_ggml)
+  install(FILES bindings/ggml/tiermem_ggml.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(TARGETS tiermem_ggml LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime)
+endif()
+
 # tiermem's licence, and those of the libraries compiled in, from the packages of the build. Only Debian
 # has them at these paths; elsewhere the distributor of the libraries adds them.
 set(doc_dir ${CMAKE_INSTALL_DOCDIR})

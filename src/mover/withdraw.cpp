@@ -151,11 +151,12 @@ void Demoter::write_elsewhere(Demote& transfer) {
     measure(transfer);
     return;
   }
-  transfer.undo_error =
-      error_info(Code::no_capacity,
-                 "buffer '{}': written bytes of a private file, and no block tier "
-                 "takes them; add nvme=, or release memory",
-                 directory_.record_of(transfer.ref).label.get().view());
+  transfer.undo_error = error_info(
+      Code::no_capacity,
+      "buffer '{}': {} of a private file were written, and no block tier takes them; add "
+      "one with nvme=, or free the buffer",
+      directory_.record_of(transfer.ref).label.get().view(),
+      human_bytes(directory_.bytes_of(transfer.ref)));
   stuck_.leaves_later(directory_.at(transfer.ref), carrier_.now());
   keep(transfer);
   map_back(transfer);

@@ -651,7 +651,15 @@ static PyMethodDef context_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* For C code in the same process, such as libggml-tiermem. */
+static PyObject* context_pointer(PyObject* object, void* unused) {
+  (void)unused;
+  return PyLong_FromVoidPtr(((ContextObject*)object)->context);
+}
+
 static PyGetSetDef context_getset[] = {
+    {"_pointer", context_pointer, NULL, "Address of the tm_context, valid while this object lives.",
+     NULL},
     {"closed", context_closed, NULL, "Whether close() has ended the context.", NULL},
     {"tiers", context_tiers, NULL,
      "A list with a dictionary for each tier: tier, budget, used, pinned, bytes_in, bytes_out.",

@@ -10,8 +10,8 @@
     with weights.view(0, 2 << 20) as view:   # pinned until the end of the block
         total = sum(view[:100])
 
-tiermem.numpy and tiermem.torch make arrays and tensors; tiermem.safetensors, tiermem.hf and
-tiermem.ort read models. None of them is imported before it is asked for.
+tiermem.numpy and tiermem.torch make arrays and tensors; tiermem.safetensors, tiermem.hf,
+tiermem.ort and tiermem.llama read models. None of them is imported before it is asked for.
 """
 
 import json as _json
