@@ -38,10 +38,8 @@ typedef struct tm_ggml tm_ggml;
 enum {
   TM_GGML_NO_AHEAD = 1, /**< No hints and no read-ahead: bytes come when they are touched. */
   /**
-   * The window is read-only, and its pages are copied. Otherwise it is private if the block tier
-   * has room for the DRAM budget: its pages are moved, which takes half of the processor time. A
-   * private window needs this room although nothing is written: without room, a touch raises
-   * SIGBUS.
+   * The window is read-only, and its pages are copied. Otherwise it is private: its pages are
+   * moved, which takes half of the processor time, and a store to a weight is not a SIGSEGV.
    */
   TM_GGML_READ_ONLY = 2
 };

@@ -98,12 +98,9 @@ void Weights::adopt(const tm_ggml_options& options) {
   how.size = sizeof how;
   how.extent_bytes = extent_bytes_;
   // Pages of a private buffer are moved into the window as huge pages; those of a read-only one are
-  // copied as small pages, which takes twice the processor time. A private extent leaves only while
-  // the block tier has room for it, though it is written there only if the program has changed it.
-  const std::uint64_t slots =
-      counters.block_budget - std::min(counters.block_budget, counters.block_used);
+  // copied as small pages, which takes twice the processor time.
   how.flags = TM_MAPPED;
-  if ((options.flags & TM_GGML_READ_ONLY) == 0 && slots >= counters.dram_budget) {
+  if ((options.flags & TM_GGML_READ_ONLY) == 0) {
     how.flags |= TM_PRIVATE;
   }
   how.label = label.c_str();

@@ -108,7 +108,7 @@ class Mixture(unittest.TestCase):
         model = self.open(read_only=True)
         self.assertTrue(np.array_equal(logits_of(model, self.tokens), self.expected))
 
-    def test_a_full_block_tier_makes_the_window_read_only(self):
+    def test_all_logits_are_equal_beside_a_full_block_tier(self):
         with tiermem.Context(f"dram={self.bytes // 2}; nvme={self.folder}:8M") as context:
             other = context.alloc(8 << 20)
             other.write(b"x" * (8 << 20))

@@ -82,8 +82,8 @@ class File:
     extent_bytes: unit of movement; 0: 2 MiB, or less for small experts.
     ahead_bytes: the most that is read ahead; 0: a sixth of the budget, up to 64 MiB.
     ahead: whether anything is read ahead, and hints are given.
-    read_only: copy pages instead of moving them. Needs no room in the block tier, and twice the
-        processor time. Without that room it is the default.
+    read_only: a store to a weight is SIGSEGV. Pages are copied instead of moved, which takes twice
+        the processor time.
     tensors: a regular expression of names; the others stay in llama.cpp's own memory.
 
     Raise Unsupported if this version of llama.cpp has other records, and ValueError if the file is

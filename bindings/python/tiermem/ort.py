@@ -357,8 +357,7 @@ def _free_dram(context: Context) -> int:
 
 def _adopt(weights: list[tuple[Initializer, str]], context: Context) -> dict[str, Buffer]:
     # A private mapping: its pages move instead of being copied, and may be huge. Eviction finds by their
-    # checksums that they are unchanged. Without a block tier such pages could not be evicted.
-    private = any(each["tier"].startswith("block") for each in context.tiers)
+    # checksums that they are unchanged.
     budget = context.tiers[0]["budget"]
     extent = 0  # The context's own.
     if budget < 64 * _EXTENT:
@@ -367,7 +366,7 @@ def _adopt(weights: list[tuple[Initializer, str]], context: Context) -> dict[str
     for _, file in weights:
         if file not in buffers:
             buffers[file] = context.adopt_file(
-                file, mapped=True, private=private, extent_bytes=extent, label=os.path.basename(file)
+                file, mapped=True, private=True, extent_bytes=extent, label=os.path.basename(file)
             )
     return buffers
 
