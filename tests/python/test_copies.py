@@ -70,7 +70,7 @@ class Copies(unittest.TestCase):
             self.context.copy([(buffer, 0, bytearray(1))], promote=False, timeout=0)
         self.assertEqual(self.context.copy([]), 0)
         self.context.close()
-        with self.assertRaises(tiermem.ShutDown):
+        with self.assertRaisesRegex(ValueError, "closed"):
             self.context.copy([])
 
 
