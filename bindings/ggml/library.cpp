@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/results.hpp"
 #include "failure.hpp"
 
 namespace tiermem::ggml {
@@ -40,7 +41,9 @@ void* find(void* handle, const char* name) {
 }
 
 struct Closer {
-  void operator()(void* handle) const { dlclose(handle); }
+  void operator()(void* handle) const {
+    best_effort(dlclose(handle), "the library stays loaded then, which changes nothing");
+  }
 };
 
 // The offset of the only place before `end` where the record has these words.

@@ -11,6 +11,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/results.hpp"
+
 namespace tiermem::ggml {
 namespace {
 
@@ -22,7 +24,8 @@ constexpr unsigned kMostIdle = 10'000;  // Looks without a new row: two seconds.
 
 Pacer::Pacer(std::function<void(std::size_t)> reached)
     : reached_(std::move(reached)), thread_([this] { run(); }) {
-  pthread_setname_np(thread_.native_handle(), "tiermem-ggml");
+  best_effort(pthread_setname_np(thread_.native_handle(), "tiermem-ggml"),
+              "the name is for people only");
 }
 
 Pacer::~Pacer() {

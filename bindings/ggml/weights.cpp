@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/results.hpp"
 #include "failure.hpp"
 
 namespace tiermem::ggml {
@@ -85,7 +86,7 @@ Weights::Weights(tm_context* context, const std::string& path, const tm_ggml_opt
     gguf_ = std::make_unique<Gguf>(library_, path, bytes_);
     adopt(options);
   } catch (...) {
-    close(descriptor_);
+    best_effort(close(descriptor_), "the descriptor is gone in any case");
     throw;
   }
 }
@@ -124,7 +125,7 @@ void Weights::adopt(const tm_ggml_options& options) {
 
 Weights::~Weights() {
   (void)tm_free(context_, buffer_);  // TM_SHUT_DOWN after the end of the context.
-  close(descriptor_);
+  best_effort(close(descriptor_), "the descriptor is gone in any case");
 }
 
 void Weights::complain(const std::string& what) {
@@ -160,7 +161,7 @@ Buffer* Weights::alloc_buffer(BufferType* type, std::size_t bytes) {
   Buffer* const buffer =
       self.library_.make_buffer(type, base, length, {free_buffer, init_tensor, set_tensor});
   if (buffer == nullptr) {
-    munmap(base, length);
+    best_effort(munmap(base, length), "address space without memory is left");
     return nullptr;
   }
   try {
@@ -168,7 +169,7 @@ Buffer* Weights::alloc_buffer(BufferType* type, std::size_t bytes) {
     buffers[buffer] = &self;
   } catch (const std::exception&) {
     self.library_.call().ggml_backend_buffer_free(buffer);
-    munmap(base, length);
+    best_effort(munmap(base, length), "address space without memory is left");
     return nullptr;
   }
   return buffer;
@@ -180,7 +181,9 @@ void Weights::free_buffer(Buffer* buffer) {
     return;
   }
   const Functions& call = self->library_.call();
-  munmap(call.ggml_backend_buffer_get_base(buffer), call.ggml_backend_buffer_get_size(buffer));
+  best_effort(
+      munmap(call.ggml_backend_buffer_get_base(buffer), call.ggml_backend_buffer_get_size(buffer)),
+      "address space without memory is left");
   const std::lock_guard lock(buffers_mutex);
   buffers.erase(buffer);
 }
