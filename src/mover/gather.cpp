@@ -144,7 +144,9 @@ bool Gatherer::desert(const Request& request) {
     Gather& transfer = as<Gather>(*carrier_.transfer_of(need.ref));
     const std::uint32_t number = transfer.job.transfer;
     transfer.slot_tier->channel.forget_gather(number);
-    if (request.gather->to_program && transfer.open != 0) {
+    const bool to_program = std::any_of(transfer.reads.begin(), transfer.reads.end(),
+                                        [](const GatherRead& read) { return read.to_program; });
+    if (to_program && transfer.open != 0) {
       transfer.reads = transfer.reads.first(transfer.issued);
       awaited = true;
       continue;

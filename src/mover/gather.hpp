@@ -3,7 +3,8 @@
 //
 // A read goes to memory of tiermem, from which the caller copies rows, or directly to memory of the
 // program. No thread of tiermem touches that memory: its pages may be absent, and a page fault
-// could wait for the mover.
+// could wait for the mover. A request is answered only when no device has such a read for it, even
+// if it is late or cancelled. So its answer means that the memory is the program's again.
 #pragma once
 
 #include <cstddef>
@@ -50,9 +51,6 @@ struct GatherList {
   /// request that ends early leaves reads behind that are still under way. kNoExtent: there is
   /// none, and no read needs it.
   ExtentRef into = kNoExtent;
-  /// Some reads go to memory of the program. The request then ends only when no device has a read
-  /// of it, even if it is late or cancelled: with its end the memory is the program's again.
-  bool to_program = false;
   /// Nothing is read. Each of `reads` is one block, its checksum is in `sums`, and the answer tells
   /// whether a slot has that block now. `data` and `into` are not used.
   bool known = false;

@@ -151,7 +151,7 @@ class TransferEngine {
   /// The request has ended, or must begin anew. A transfer that has not landed is undone then.
   void unpark(const Request& request, ExtentRef ref);
 
-  /// The request has ended. Reads at a device go on without it.
+  /// The request ends early: see Gatherer::desert().
   [[nodiscard]] bool desert_gather(const Request& request) { return gatherer_.desert(request); }
   bool reads_for(const Request& request, ExtentRef ref) const {
     return gatherer_.reads_for(request, ref);

@@ -19,7 +19,7 @@ bool Demoter::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Pr
   }
   SlotTiers::Entry* to = reserve_write(ref, 0);
   if (to == nullptr && copies_.may_be_as_in_file(ref)) {
-    to = &slots_.at(kFileTier);  // Compared with, and never written.
+    to = &slots_.at(kFileTier);  // The file is compared with the bytes, and never written.
   }
   if (to == nullptr) {
     return false;

@@ -36,8 +36,8 @@ struct Placement {
 
   /// Returns the rank of the memory that receives an extent of `bytes`: the first with room. If
   /// none has room, it is the first in which room can be made, else the first that can have such
-  /// an extent at all, else kNone. `memories`: those of the space, by rank. `preferred`: the rank
-  /// of the memory that is first in the order of in_order().
+  /// an extent at all, else kNone. `memories`: those of the space, by rank. `preferred`: the memory
+  /// that comes first, by rank: see in_order().
   static unsigned memory(std::uint64_t bytes, std::span<const Pressure> memories,
                          unsigned preferred = 0) {
     const auto first = [&](const auto& fits) {

@@ -351,16 +351,16 @@ Status Context::Impl::check_apart(const char* call, const Span& span, std::uint6
               call, offset, span.length, way);
 }
 
-Status Context::Impl::acquire_within(const char* call, const Access& access,
-                                     const CallLimits& limits, ViewRecord& view) {
+Status Context::Impl::acquire_within(const char* call, std::span<const Access> list,
+                                     const CallLimits& limits, std::span<ViewRecord> views) {
   if (limits.cancelled()) {
     return fail(Code::cancelled, "{}: cancelled by its owner", call);
   }
   Status status = usable(call);
-  if (!status.ok() || residency.try_acquire({&access, 1}, {&view, 1}) == Code::ok) {
+  if (!status.ok() || residency.try_acquire(list, views) == Code::ok) {
     return status;
   }
-  return acquire_through_mover({&access, 1}, limits.left(), {&view, 1}, {}, limits.cancel);
+  return acquire_through_mover(list, limits.left(), views, {}, limits.cancel);
 }
 
 Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset, std::byte* to,
@@ -401,7 +401,7 @@ Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset
       access.mode = kDiscard;
     }
     ViewRecord view;
-    status = acquire_within(call, access, limits, view);
+    status = acquire_within(call, {&access, 1}, limits, {&view, 1});
     if (!status.ok()) {
       return status;
     }

@@ -535,7 +535,9 @@ Status Context::Impl::close(bool force, Timeout timeout) {
   drain.kind = RequestKind::drain;
   drain.deadline_ns = deadline_of(timeout);
   const Status drained = ask(drain);
-  errands_->stop();  // The drain has ended everything they waited for.
+  // The drain has ended everything that they waited for. If it timed out, they still wait for reads
+  // of devices to the program's memory, which must not be given back before.
+  errands_->stop();
   copy_errands_->stop();
   const bool released = await_releases(drain.deadline_ns);
   stop();

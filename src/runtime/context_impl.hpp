@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -144,9 +145,9 @@ class Context::Impl {
   /// `way`: "to" or "from".
   Status check_apart(const char* call, const Span& span, std::uint64_t offset, const void* memory,
                      const char* way);
-  /// Does acquire() for one range of a call that has begun.
-  Status acquire_within(const char* call, const Access& access, const CallLimits& limits,
-                        ViewRecord& view);
+  /// Does acquire() for a call that has begun.
+  Status acquire_within(const char* call, std::span<const Access> list, const CallLimits& limits,
+                        std::span<ViewRecord> views);
   /// Runs a gather or scatter: now, or with `op` on the thread of errands. `cancel` is the call's
   /// cancel flag, and belongs to the operation.
   Status run_rows(std::unique_ptr<RowCall> call, const Rows& rows);
@@ -160,6 +161,12 @@ class Context::Impl {
   /// The cache that option `row_cache` asks for; the first call creates it. Null if the option is
   /// 0, or if creating it failed.
   RowCache* row_cache();
+  /// Max bytes that one call may allocate to read into: a sixteenth of the DRAM budget, up to 4
+  /// MiB. A power of two.
+  std::uint64_t most_staging() const {
+    constexpr std::uint64_t kMost = std::uint64_t{4} << 20;
+    return std::clamp(std::bit_floor(config.dram.budget / 16), kSmallestExtent, kMost);
+  }
   /// Allocates a buffer of one extent of `bytes` bytes, to read into.
   Result<Handle> alloc_staging(std::uint64_t bytes);
   /// Does advise() with Advice::preferred.

@@ -1,11 +1,11 @@
 #include "runtime/copy_list.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
+#include "runtime/prefetcher.hpp"
 #include "runtime/range_reader.hpp"
 
 namespace tiermem {
@@ -83,42 +83,25 @@ void CopyCall::read_below() {
 }
 
 void CopyCall::copy_all() {
+  Vector<Access> read(copies_.size());  // 0 bytes: the item is not read here.
+  for (std::size_t i = 0; i < copies_.size(); ++i) {
+    const CopyItem& item = copies_[i].item;
+    if (copies_[i].status.ok() && item.mode == kRead && promotes_ && !limits_.never_waits) {
+      read[i] = {item.buffer, item.offset, item.bytes, kRead, {}, 0};
+    }
+  }
+  Prefetcher prefetcher(context_, impl_.config.dram.budget / 4, read);
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     const CopyItem& item = copies_[i].item;
     if (!copies_[i].status.ok() || (item.mode == kRead && !promotes_)) {
       continue;
     }
     auto* const memory = static_cast<std::byte*>(item.memory);
-    if (item.mode == kRead) {
-      prefetch(i);
-      copies_[i].status =
-          impl_.copy(context_, item.buffer, item.offset, memory, nullptr, item.bytes, limits_);
-      ahead_bytes_ -= std::min(ahead_bytes_, item.bytes);
-    } else {
-      copies_[i].status =
-          impl_.copy(context_, item.buffer, item.offset, nullptr, memory, item.bytes, limits_);
-    }
-  }
-}
-
-// Asks for the next items that are read, up to a quarter of the memory, so that the devices have
-// several reads. Without it they only come later, so its errors do not matter.
-void CopyCall::prefetch(std::size_t at) {
-  if (limits_.never_waits || at < ahead_) {
-    return;
-  }
-  const std::uint64_t most = impl_.config.dram.budget / 4;
-  Vector<Access> next;
-  for (ahead_ = std::max(ahead_, at);
-       ahead_ < copies_.size() && (ahead_bytes_ == 0 || ahead_bytes_ < most); ++ahead_) {
-    const CopyItem& item = copies_[ahead_].item;
-    if (copies_[ahead_].status.ok() && item.mode == kRead && item.bytes != 0) {
-      next.push_back({item.buffer, item.offset, std::min(item.bytes, most), kRead, {}, 0});
-      ahead_bytes_ += item.bytes;
-    }
-  }
-  if (next.size() > 1) {
-    (void)context_.prefetch(next);
+    prefetcher.begin(i);
+    copies_[i].status =
+        impl_.copy(context_, item.buffer, item.offset, item.mode == kRead ? memory : nullptr,
+                   item.mode == kRead ? nullptr : memory, item.bytes, limits_);
+    prefetcher.end(i);
   }
 }
 

@@ -31,7 +31,6 @@ class CopyCall final : public Errand {
   Status check(std::size_t index) const;
   void read_below();
   void copy_all();
-  void prefetch(std::size_t at);
   Status at_item(std::size_t index) const;
 
   Context& context_;
@@ -40,8 +39,6 @@ class CopyCall final : public Errand {
   const bool promotes_;
   const CallLimits limits_;
   Vector<Copy> copies_;
-  std::size_t ahead_ = 0;          // The first item that was not prefetched.
-  std::uint64_t ahead_bytes_ = 0;  // Bytes of items that were prefetched, and not copied yet.
 };
 
 }  // namespace tiermem

@@ -17,7 +17,6 @@
 #include <utility>
 
 #include "base/checked.hpp"
-#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "mover/gather.hpp"
@@ -25,8 +24,7 @@
 namespace tiermem {
 namespace {
 
-// Maximum staging bytes, whatever the budget is.
-constexpr std::uint64_t kMostAtOnce = std::uint64_t{4} << 20;
+// The share of the DRAM budget that rows of another buffer may pin.
 constexpr unsigned kBudgetPerMost = 16;
 // One is read into while another is copied from, so that the devices' queues stay full.
 constexpr unsigned kSegments = 4;
@@ -122,21 +120,6 @@ Access RowCall::extent_of(std::uint64_t in_window, std::uint32_t mode) const {
   return {rows_.buffer, begin - lead, end - begin, mode, {}, 0};
 }
 
-Timeout RowCall::left() const {
-  return timeout_.ns <= 0 ? timeout_ : Timeout{std::max<std::int64_t>(1, deadline_ns_ - now_ns())};
-}
-
-Status RowCall::acquire(std::span<const Access> list, std::span<ViewRecord> views) {
-  if (cancelled()) {
-    return fail(Code::cancelled, "{}: cancelled by its owner", call_);
-  }
-  Status status = impl_.usable(call_);
-  if (!status.ok() || impl_.residency.try_acquire(list, views) == Code::ok) {
-    return status;
-  }
-  return impl_.acquire_through_mover(list, left(), views, {}, cancel_);
-}
-
 Status Context::Impl::run_rows(std::unique_ptr<RowCall> call, const Rows& rows) {
   Status status = call->check(rows);
   return status.ok() ? call->run() : std::move(status);
@@ -224,7 +207,8 @@ Status GatherCall::check(const Rows& rows) {
 
 Status GatherCall::run() {
   unit_ = impl_.read_unit(*span_.record);
-  cache_ = timeout_.ns != 0 && rows_.row_bytes <= RowCache::kMostRow ? impl_.row_cache() : nullptr;
+  cache_ =
+      !limits_.never_waits && rows_.row_bytes <= RowCache::kMostRow ? impl_.row_cache() : nullptr;
   Status status = into_buffer_ != 0 ? to_buffer() : to_memory();
   // The buffer may have been freed during the reads, and its extents given to another.
   return status.ok() && span_.record->generation.load(std::memory_order_seq_cst) !=
@@ -349,7 +333,7 @@ Status GatherCall::begin(std::uint64_t first, std::uint64_t n, std::byte* to) {
     }
   }
   in_memory.let_go();
-  if (!pieces_.empty() && timeout_.ns == 0) {
+  if (!pieces_.empty() && limits_.never_waits) {
     return fail(Code::busy,
                 "{}: not all of the {} rows are resident; pass a timeout, or prefetch them first",
                 call_, rows_.count);
@@ -444,9 +428,7 @@ Status GatherCall::confirm() {
 // Reads into `range` of another buffer, or to memory. Leaves the pieces that it cannot read in
 // rest_.
 Status GatherCall::read_below(const Access& range, std::byte* to) {
-  const std::uint64_t budget = impl_.config.dram.budget;
-  const std::uint64_t most =
-      std::clamp(std::bit_floor(budget / kBudgetPerMost), kSmallestExtent, kMostAtOnce);
+  const std::uint64_t most = impl_.most_staging();
   // An upper bound for all reads: no piece needs more blocks than these, or more between it and the
   // next.
   const std::uint64_t piece = std::min(rows_.row_bytes, std::uint64_t{1} << span_.shift);
@@ -559,8 +541,8 @@ void GatherCall::post(PostedRequest& posted, GatherList& list) {
   request.kind = RequestKind::gather;
   request.spans = {span_};
   request.gather = &list;
-  request.deadline_ns = deadline_ns_;
-  request.cancel_with = cancel_;
+  request.deadline_ns = limits_.deadline_ns;
+  request.cancel_with = limits_.cancel;
   posted.post();
 }
 

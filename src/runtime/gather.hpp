@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/arena.hpp"
+#include "runtime/call_limits.hpp"
 #include "runtime/context_impl.hpp"
 #include "runtime/errands.hpp"
 #include "runtime/held.hpp"
@@ -25,12 +26,7 @@ class RowCall : public Errand {
   /// `cancel`: null, or a flag that is set to end the call.
   RowCall(Context::Impl& impl, const char* call, std::uint32_t mode, Timeout timeout,
           const std::atomic<bool>* cancel)
-      : impl_(impl),
-        call_(call),
-        mode_(mode),
-        timeout_(timeout),
-        deadline_ns_(deadline_of(timeout)),
-        cancel_(cancel) {}
+      : impl_(impl), call_(call), mode_(mode), limits_(CallLimits::of(timeout, cancel)) {}
 
   /// Call it first. Errors: invalid_argument naming the row, stale_handle, shut_down.
   virtual Status check(const Rows& rows);
@@ -79,18 +75,16 @@ class RowCall : public Errand {
     }
     return true;
   }
-  bool cancelled() const { return cancel_ != nullptr && cancel_->load(std::memory_order_relaxed); }
-  Timeout left() const;
-  Status acquire(std::span<const Access> list, std::span<ViewRecord> views);
+  Status acquire(std::span<const Access> list, std::span<ViewRecord> views) {
+    return impl_.acquire_within(call_, list, limits_, views);
+  }
   std::uint64_t row_of(const Piece& piece) const { return first_ + piece.to / rows_.row_bytes; }
   Status at_row(std::uint64_t row, const Status& why) const;
 
   Context::Impl& impl_;
   const char* const call_;
   const std::uint32_t mode_;
-  const Timeout timeout_;
-  const std::int64_t deadline_ns_;
-  const std::atomic<bool>* const cancel_;
+  const CallLimits limits_;
   Rows rows_;
   Span span_;                // The whole buffer.
   std::uint64_t last_ = 0;   // The highest valid row number; meaningful only if there are rows.

@@ -17,9 +17,6 @@ namespace {
 // Bytes of one read, and of the reads of one request that go to the program.
 constexpr std::uint32_t kMostRead = 2u << 20;
 constexpr std::uint64_t kMostSegment = std::uint64_t{8} << 20;
-// Staging bytes in all, and their share of the DRAM budget: as for gathers.
-constexpr std::uint64_t kMostStaging = std::uint64_t{4} << 20;
-constexpr unsigned kBudgetPerStaging = 16;
 
 }  // namespace
 
@@ -148,26 +145,18 @@ void RangeReader::read_pieces() {
   ViewRecord view;
   std::optional<HeldViews> held;
   if (staged != 0) {
-    const std::uint64_t most =
-        std::clamp(std::bit_floor(impl_.config.dram.budget / kBudgetPerStaging), kSmallestExtent,
-                   kMostStaging);
-    const std::uint64_t bytes = std::min(most, std::bit_ceil(kSegments * staged));
-    Status status;
-    if (bytes / kSegments >= 2 * std::uint64_t{unit}) {
-      const Result<Handle> made = impl_.alloc_staging(bytes);
-      if (made.ok()) {
-        buffer.emplace(impl_, *made);
-        const Access all{*made, 0, bytes, kDiscard, {}, 0};
-        status = impl_.residency.try_acquire({&all, 1}, {&view, 1}) == Code::ok
-                     ? Status()
-                     : impl_.acquire_through_mover({&all, 1}, limits_.left(), {&view, 1}, {},
-                                                   limits_.cancel);
-        if (status.ok()) {
-          held.emplace(impl_.residency, std::span(&view, 1));
-          staging_bytes_ = bytes / kSegments;
-          into_ = impl_.residency.buffers.at(Buffers::index_of(*made))
-                      .first.load(std::memory_order_relaxed);
-        }
+    const std::uint64_t bytes = std::min(impl_.most_staging(), std::bit_ceil(kSegments * staged));
+    const Result<Handle> made = bytes / kSegments >= 2 * std::uint64_t{unit}
+                                    ? impl_.alloc_staging(bytes)
+                                    : Result<Handle>(Code::no_capacity);
+    if (made.ok()) {
+      buffer.emplace(impl_, *made);
+      const Access all{*made, 0, bytes, kDiscard, {}, 0};
+      if (impl_.acquire_within(call_, {&all, 1}, limits_, {&view, 1}).ok()) {
+        held.emplace(impl_.residency, std::span(&view, 1));
+        staging_bytes_ = bytes / kSegments;
+        into_ = impl_.residency.buffers.at(Buffers::index_of(*made))
+                    .first.load(std::memory_order_relaxed);
       }
     }
     if (staging_bytes_ == 0) {  // No room: views say why, if they find none either.
@@ -237,7 +226,6 @@ void RangeReader::fill(Segment& segment) {
   }
   segment.list.reads = segment.reads;
   segment.list.into = staged != 0 ? into_ : kNoExtent;
-  segment.list.to_program = direct != 0;
 }
 
 void RangeReader::post(Segment& segment) {
@@ -296,7 +284,7 @@ void RangeReader::view(const Piece& piece) {
                       piece.length, kRead,
                       {},           0};
   ViewRecord view;
-  range.status = impl_.acquire_within(call_, access, limits_, view);
+  range.status = impl_.acquire_within(call_, {&access, 1}, limits_, {&view, 1});
   if (range.status.ok()) {
     const HeldViews held(impl_.residency, {&view, 1});
     std::memcpy(piece.to, view.data, piece.length);

@@ -79,7 +79,7 @@ void ScatterCall::group() {
 void ScatterCall::prefetch(std::size_t at) {
   const std::uint64_t most = impl_.config.dram.budget / 8 >> span_.shift;
   const auto ahead = static_cast<std::size_t>(std::clamp<std::uint64_t>(most, 1, 32));
-  if (timeout_.ns == 0 || asked_ >= std::min(groups_.size(), at + 1 + ahead / 2)) {
+  if (limits_.never_waits || asked_ >= std::min(groups_.size(), at + 1 + ahead / 2)) {
     return;
   }
   auto request = std::make_unique<Request>();

@@ -10,6 +10,7 @@
 #include "runtime/context_impl.hpp"
 #include "runtime/errands.hpp"
 #include "runtime/in_call.hpp"
+#include "runtime/prefetcher.hpp"
 #include "runtime/range_reader.hpp"
 #include "runtime/thrown.hpp"
 #include "store/shelf.hpp"
@@ -66,14 +67,16 @@ class Store::Impl : public InArena {
   Status put(StoreObject& object, const CallLimits& limits);
   Status store(StoreObject& object, const CallLimits& limits, Vector<Handle>& gone);
   Status get(StoreObject& object, const CallLimits& limits);
-  bool get_resident(StoreObject& object);
+  bool get_resident(StoreObject& object, Shelf::Found& found);
   Status get_all(std::span<StoreObject> list, const CallLimits& limits);
-  /// `note(object)` is where the status of an object goes.
-  template <typename Note>
-  void get_below(std::span<StoreObject* const> objects, const CallLimits& limits,
-                 Vector<StoreObject*>& again, Note&& note);
-  template <typename Note>
-  void promote(std::span<StoreObject* const> absent, const CallLimits& limits, Note&& note);
+  /// An object of a get with bytes that must be read.
+  struct Absent {
+    StoreObject* object;
+    Status* status;
+    Shelf::Found found;
+  };
+  void get_below(std::span<const Absent> objects, const CallLimits& limits, Vector<Absent>& again);
+  void promote(std::span<const Absent> objects, const CallLimits& limits);
   void drop_damaged(const StoreObject& object, Handle buffer);
   Status missed(StoreObject& object);
   void free(const Vector<Handle>& gone) {
@@ -250,8 +253,8 @@ Status Store::Impl::missed(StoreObject& object) {
 }
 
 // Copies the object if no byte must be read. Also true for one that is not there.
-bool Store::Impl::get_resident(StoreObject& object) {
-  const Shelf::Found found = shelf_.use(object.name());
+bool Store::Impl::get_resident(StoreObject& object, Shelf::Found& found) {
+  found = shelf_.use(object.name());
   object.stored = found.bytes;
   object.found = found ? 1 : 0;
   if (!found) {
@@ -311,28 +314,27 @@ Status Store::Impl::get(StoreObject& object, const CallLimits& limits) {
 // Resident objects are copied at once. The others are read from below without promoting them. An
 // object that is wanted again so soon that it would still be in memory is promoted.
 Status Store::Impl::get_all(std::span<StoreObject> list, const CallLimits& limits) {
-  Vector<StoreObject*> below, promoted;
+  Vector<Absent> below, promoted;
   Vector<Status> status(list.size());
   const std::uint64_t budget = CallMark(context_)->config.dram.budget;
-  for (StoreObject& object : list) {
-    Status& result = status[static_cast<std::size_t>(&object - list.data())];
-    result = check("store_get", object);
-    if (!result.ok() || get_resident(object)) {
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    StoreObject& object = list[i];
+    status[i] = check("store_get", object);
+    Shelf::Found found;
+    if (!status[i].ok() || get_resident(object, found)) {
       continue;
     }
-    const bool fits = object.memory != nullptr && object.bytes >= object.stored;
-    (fits && !shelf_.note_read(object.name(), budget) ? below : promoted).push_back(&object);
+    const bool fits = object.memory != nullptr && object.bytes >= found.bytes;
+    (fits && !shelf_.note_read(object.name(), budget) ? below : promoted)
+        .push_back({&object, &status[i], found});
   }
-  const auto note = [&](const StoreObject& object) -> Status& {
-    return status[static_cast<std::size_t>(&object - list.data())];
-  };
-  get_below(below, limits, promoted, note);
-  promote(promoted, limits, note);
+  get_below(below, limits, promoted);
+  promote(promoted, limits);
   Status first;
-  for (StoreObject& object : list) {
-    object.code = note(object).code();
-    if (first.ok() && !note(object).ok()) {
-      first = std::move(note(object));
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    list[i].code = status[i].code();
+    if (first.ok() && !status[i].ok()) {
+      first = std::move(status[i]);
     }
   }
   return first;
@@ -340,61 +342,51 @@ Status Store::Impl::get_all(std::span<StoreObject> list, const CallLimits& limit
 
 // Reads objects that are not in memory, all together. Objects that were replaced during the call
 // are appended to `again`.
-template <typename Note>
-void Store::Impl::get_below(std::span<StoreObject* const> objects, const CallLimits& limits,
-                            Vector<StoreObject*>& again, Note&& note) {
+void Store::Impl::get_below(std::span<const Absent> objects, const CallLimits& limits,
+                            Vector<Absent>& again) {
   Vector<RangeReader::Range> ranges(objects.size());
   for (std::size_t i = 0; i < objects.size(); ++i) {
-    StoreObject& object = *objects[i];
-    const Shelf::Found found = shelf_.find(object.name());
-    if (found.bytes == object.stored) {
-      ranges[i].buffer = found.buffer;
-      ranges[i].length = found.bytes;
-      ranges[i].to = static_cast<std::byte*>(object.memory);
-    }
+    ranges[i].buffer = objects[i].found.buffer;
+    ranges[i].length = objects[i].found.bytes;
+    ranges[i].to = static_cast<std::byte*>(objects[i].object->memory);
   }
   RangeReader(*CallMark(context_), "store_get", limits).run(ranges);
   for (std::size_t i = 0; i < objects.size(); ++i) {
-    StoreObject& object = *objects[i];
-    const Code code = ranges[i].status.code();
-    if (ranges[i].buffer == 0 || code == Code::stale_handle) {
-      again.push_back(&object);
-    } else if (code == Code::ok) {
-      count(hits_);
-    } else if (code == Code::lost || code == Code::discarded) {
-      drop_damaged(object, ranges[i].buffer);
-      (void)missed(object);
-    } else {
-      object.found = 0;
-      note(object) = std::move(ranges[i].status);
+    StoreObject& object = *objects[i].object;
+    switch (ranges[i].status.code()) {
+      case Code::ok:
+        count(hits_);
+        break;
+      case Code::stale_handle:
+        again.push_back(objects[i]);
+        break;
+      case Code::lost:
+      case Code::discarded:
+        drop_damaged(object, ranges[i].buffer);
+        (void)missed(object);
+        break;
+      default:
+        object.found = 0;
+        *objects[i].status = std::move(ranges[i].status);
+        break;
     }
   }
 }
 
 // Reads objects ahead, up to a quarter of the memory at a time, and copies them in order.
-template <typename Note>
-void Store::Impl::promote(std::span<StoreObject* const> absent, const CallLimits& limits,
-                          Note&& note) {
-  const std::uint64_t most = CallMark(context_)->config.dram.budget / 4;
-  std::uint64_t ahead_bytes = 0;
-  std::size_t ahead = 0;
-  for (std::size_t i = 0; i < absent.size(); ++i) {
-    Vector<Access> next;
-    for (; ahead < absent.size() && (ahead_bytes == 0 || ahead_bytes < most); ++ahead) {
-      const Shelf::Found found = shelf_.find(absent[ahead]->name());
-      if (found) {
-        next.push_back({found.buffer, 0, found.bytes, kRead, {}, 0});
-      }
-      ahead_bytes += absent[ahead]->stored;
-    }
-    if (next.size() > 1) {
-      (void)context_.prefetch(next);  // Without it the reads only come later.
-    }
-    const std::uint64_t bytes = absent[i]->stored;
-    note(*absent[i]) = limits.cancelled()
-                           ? fail(Code::cancelled, "store_get: cancelled by its owner")
-                           : get(*absent[i], limits);
-    ahead_bytes -= std::min(ahead_bytes, bytes);
+void Store::Impl::promote(std::span<const Absent> objects, const CallLimits& limits) {
+  Vector<Access> ranges;
+  ranges.reserve(objects.size());
+  for (const Absent& each : objects) {
+    ranges.push_back({each.found.buffer, 0, each.found.bytes, kRead, {}, 0});
+  }
+  Prefetcher prefetcher(context_, CallMark(context_)->config.dram.budget / 4, ranges);
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    prefetcher.begin(i);
+    *objects[i].status = limits.cancelled()
+                             ? fail(Code::cancelled, "store_get: cancelled by its owner")
+                             : get(*objects[i].object, limits);
+    prefetcher.end(i);
   }
 }
 

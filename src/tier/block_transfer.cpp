@@ -42,6 +42,9 @@ void BlockTier::submit(const SlotTransfer& transfer) {
   assert(transfer.offset < whole && transfer.offset % kSmallestExtent == 0);
   const std::uint64_t room = whole - transfer.offset;
   assert(transfer.length > 0 && transfer.length <= room);
+  assert(!transfer.to_program ||
+         (reinterpret_cast<std::uintptr_t>(transfer.data) | transfer.length) % kSmallestExtent ==
+             0);
   if (free_transfers_.empty()) {
     free_transfers_.push_back(static_cast<std::uint32_t>(transfers_.size()));
     transfers_.emplace_back();
@@ -159,8 +162,9 @@ bool BlockTier::may_run(const Device& device, const Transfer& transfer) const {
   const std::uint64_t at = SlotAllocator::offset_of(transfer.what.slot) + transfer.what.offset;
   const std::uint64_t bits =
       reinterpret_cast<std::uintptr_t>(transfer.what.data) | at | transfer.length;
-  return !transfer.alone && transfer.cut == 0 && !transfer.what.to_program && transfer.length <= kSmallTransfer &&
-         (!device.counters.direct || bits % device.block == 0);
+  // A request is submitted in one way, so transfers to the program's memory are in no run.
+  return !transfer.alone && transfer.cut == 0 && !transfer.what.to_program &&
+         transfer.length <= kSmallTransfer && (!device.counters.direct || bits % device.block == 0);
 }
 
 bool BlockTier::continues(const Transfer& before, const Transfer& transfer) const {

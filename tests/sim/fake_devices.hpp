@@ -155,7 +155,7 @@ class FakePort final : public IoPort {
     return true;
   }
   /// Whether a read to this memory is in progress.
-  bool reads_to(const std::vector<std::byte>& memory) const {
+  bool reads_to(const test::PageBytes& memory) const {
     return std::any_of(pending_.begin(), pending_.end(), [&](const Pending& p) {
       return !p.request.write && p.request.data >= memory.data() &&
              p.request.data < memory.data() + memory.size();

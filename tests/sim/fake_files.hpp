@@ -45,7 +45,7 @@ class FakeFiles final : public SlotTier {
   }
 
   /// Whether a read to this memory is in progress.
-  bool reads_to(const std::vector<std::byte>& memory) const {
+  bool reads_to(const test::PageBytes& memory) const {
     return std::any_of(pending_.begin(), pending_.end(), [&](const Read& read) {
       return read.transfer.data >= memory.data() &&
              read.transfer.data < memory.data() + memory.size();

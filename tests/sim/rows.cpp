@@ -46,7 +46,7 @@ void Simulation::free_memory(const Reading& reading) {
 }
 
 // Returns whether a device has a read to this memory.
-bool Simulation::reads_to(const std::vector<std::byte>& memory) const {
+bool Simulation::reads_to(const test::PageBytes& memory) const {
   return files_.reads_to(memory) || port_.reads_to(memory) ||
          std::any_of(further_.begin(), further_.end(),
                      [&](const Further& each) { return each.port.reads_to(memory); });
@@ -55,7 +55,7 @@ bool Simulation::reads_to(const std::vector<std::byte>& memory) const {
 void Simulation::gather() {
   Live* live = pick();
   auto reading = std::make_unique<Reading>();
-  const bool to_program = swarm_.confirms && known_dice_() % 2 == 0;
+  const bool to_program = known_dice_() % 2 == 0;
   if (live == nullptr || (!to_program && !take_memory(*reading))) {
     return;
   }
@@ -95,8 +95,7 @@ void Simulation::gather() {
   reading->list = {
       .reads = reading->reads,
       .into = to_program ? kNoExtent
-                         : residency_.buffers.at(Buffers::index_of(reading->memory)).first.load(),
-      .to_program = to_program};
+                         : residency_.buffers.at(Buffers::index_of(reading->memory)).first.load()};
   post(std::move(reading), span);
 }
 

@@ -100,7 +100,7 @@ class Simulation {
     std::vector<bool> compared;
     GatherList list;
     // Memory of the program: what was known before, or where the reads go.
-    std::vector<std::byte> own;
+    test::PageBytes own;
     Pending* asked = nullptr;
     // For each read, the model's content since the request, step by step.
     std::vector<std::vector<std::vector<std::byte>>> held;
@@ -224,7 +224,7 @@ class Simulation {
 
   bool take_memory(Reading& reading);
   void free_memory(const Reading& reading);
-  bool reads_to(const std::vector<std::byte>& memory) const;
+  bool reads_to(const test::PageBytes& memory) const;
   void gather();
   void confirm();
   void post(std::unique_ptr<Reading> reading, const Span& span);

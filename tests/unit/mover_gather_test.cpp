@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/support/page_bytes.hpp"
 #include "tests/unit/mover_fixture.hpp"
 
 namespace tiermem {
@@ -28,13 +29,12 @@ struct FirstPages {
     } else {
       own.resize(extents * kSmallestExtent);
       data = own.data();
-      list.to_program = true;
     }
     for (std::uint32_t i = 0; i < extents; ++i) {
       reads[i] = {.ref = m.ref(x, i),
                   .length = kSmallestExtent,
                   .data = data + i * kSmallestExtent,
-                  .to_program = list.to_program,
+                  .to_program = target == Into::program,
                   .rows = kSmallestExtent,
                   .sums = &sums[i]};
     }
@@ -44,7 +44,7 @@ struct FirstPages {
     m.post(*call);
     m.settle();
   }
-  std::vector<std::byte> own;  // The program's memory.
+  test::PageBytes own;  // The program's memory.
   std::vector<GatherRead> reads;
   std::vector<Checksums::Hash> sums;
   std::byte* data = nullptr;
@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(, MoverGatherEnds, testing::Values("cancelled", "freed"
 TEST(MoverGather, reads_of_several_buffers_are_one_request) {
   M m({.frames = 4});
   const Handle x = m.cold(0x11, 2), y = m.cold(0x22, 2);
-  std::vector<std::byte> own(4 * kSmallestExtent);
+  test::PageBytes own(4 * kSmallestExtent);
   std::vector<GatherRead> reads;
   std::vector<Checksums::Hash> sums(4);
   for (const Handle buffer : {x, y}) {
@@ -160,7 +160,7 @@ TEST(MoverGather, reads_of_several_buffers_are_one_request) {
   }
   std::sort(reads.begin(), reads.end(),
             [](const GatherRead& a, const GatherRead& b) { return a.ref < b.ref; });
-  GatherList list{.reads = reads, .into = kNoExtent, .to_program = true};
+  GatherList list{.reads = reads};
   std::vector<Access> spans = {M::access(x, kRead), M::access(y, kRead)};
   if (m.ref(y) < m.ref(x)) {
     std::swap(spans[0], spans[1]);
