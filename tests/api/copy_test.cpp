@@ -18,35 +18,20 @@
 
 #include "api/table_on_disk.hpp"
 #include "support/damage.hpp"
+#include "support/page_bytes.hpp"
 #include "support/pattern.hpp"
 #include "tiermem/tiermem.hpp"
 
 namespace tiermem::test {
 namespace {
 
-/// Memory that begins at a page.
-class Pages {
- public:
-  explicit Pages(std::uint64_t bytes)
-      : bytes_(bytes),
-        data_(static_cast<std::byte*>(
-            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
-  ~Pages() { munmap(data_, bytes_); }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-  std::byte* data() const { return data_; }
-  /// Number of words that differ from the pattern, from byte `at` of the buffer on.
-  std::uint64_t wrong_words(std::uint64_t offset, std::uint64_t bytes, std::uint64_t seed,
-                            std::uint64_t at) const {
-    std::vector<std::uint64_t> words(bytes / 8);
-    std::memcpy(words.data(), data_ + offset, bytes);
-    return wrong(words, seed, at / 8);
-  }
-
- private:
-  std::uint64_t bytes_;
-  std::byte* data_;
-};
+/// Number of words that differ from the pattern, from byte `at` of the buffer on.
+std::uint64_t wrong_in(const PageBytes& memory, std::uint64_t offset, std::uint64_t bytes,
+                       std::uint64_t seed, std::uint64_t at) {
+  std::vector<std::uint64_t> words(bytes / 8);
+  std::memcpy(words.data(), memory.part(offset, bytes), bytes);
+  return wrong(words, seed, at / 8);
+}
 
 class CopyTest : public TableOnDisk {
  protected:
@@ -59,14 +44,14 @@ class CopyTest : public TableOnDisk {
 TEST_F(CopyTest, without_promoting_memory_keeps_what_it_has) {
   auto context = make("16M");
   const Buffer one = below(*context, 32 * kMiB, 1), two = below(*context, 8 * kMiB, 2);
-  const Pages memory(40 * kMiB);
+  PageBytes memory(40 * kMiB);
   const Stats before = context->stats();
   std::vector<CopyItem> list = {out(one, 0, memory.data(), 32 * kMiB),
                                 out(two, 0, memory.data() + 32 * kMiB, 8 * kMiB)};
   const Status copied = context->copy(list, kNoPromote);
   ASSERT_TRUE(copied.ok()) << copied.message();
-  EXPECT_EQ(memory.wrong_words(0, 32 * kMiB, 1, 0), 0u);
-  EXPECT_EQ(memory.wrong_words(32 * kMiB, 8 * kMiB, 2, 0), 0u);
+  EXPECT_EQ(wrong_in(memory, 0, 32 * kMiB, 1, 0), 0u);
+  EXPECT_EQ(wrong_in(memory, 32 * kMiB, 8 * kMiB, 2, 0), 0u);
   EXPECT_EQ(list[0].code, Code::ok);
   const Stats after = context->stats();
   EXPECT_EQ(after.promoted, before.promoted);
@@ -79,10 +64,10 @@ TEST_F(CopyTest, without_promoting_memory_keeps_what_it_has) {
 TEST_F(CopyTest, promoting_copies_leave_what_fits_in_memory) {
   auto context = make("16M");
   const Buffer one = below(*context, 4 * kMiB, 1);
-  const Pages memory(4 * kMiB);
+  PageBytes memory(4 * kMiB);
   CopyItem item = out(one, 0, memory.data(), 4 * kMiB);
   ASSERT_TRUE(context->copy({&item, 1}).ok());
-  EXPECT_EQ(memory.wrong_words(0, 4 * kMiB, 1, 0), 0u);
+  EXPECT_EQ(wrong_in(memory, 0, 4 * kMiB, 1, 0), 0u);
   EXPECT_EQ(one.info()->resident, 4 * kMiB);
 }
 
@@ -105,7 +90,7 @@ TEST_F(CopyTest, random_ranges_beside_a_model) {
     ASSERT_TRUE(buffer.read(0, model.back().data(), buffer.size()).ok());
     ASSERT_TRUE(buffer.evict().ok());
   }
-  const Pages memory(16 * kMiB);
+  PageBytes memory(16 * kMiB);
   for (int turn = 0; turn < 300; ++turn) {
     std::vector<CopyItem> list;
     std::vector<std::size_t> of;
@@ -166,14 +151,14 @@ TEST_F(CopyTest, files_are_read_into_the_programs_memory) {
   ::close(fd);
   auto file = context->adopt_file(path.c_str(), 1000);
   ASSERT_TRUE(file.ok()) << file.message();
-  const Pages memory(32 * kMiB);
+  PageBytes memory(32 * kMiB);
   for (const std::uint64_t target : {std::uint64_t{1000}, std::uint64_t{0}}) {
     // With 1000 the blocks of the file are at pages of the memory.
     std::memset(memory.data(), 0, 32 * kMiB);
     CopyItem item = out(*file, 0, memory.data() + target, bytes - 1000);
     const Status copied = context->copy({&item, 1}, kNoPromote);
     ASSERT_TRUE(copied.ok()) << copied.message();
-    EXPECT_EQ(memory.wrong_words(target, bytes - 1000, 7, 1000), 0u);
+    EXPECT_EQ(wrong_in(memory, target, bytes - 1000, 7, 1000), 0u);
     EXPECT_EQ(memory.data()[target + bytes - 1000], std::byte{0});
   }
   EXPECT_EQ(context->stats().promoted, 0u);
@@ -183,7 +168,7 @@ TEST_F(CopyTest, damaged_blocks_are_lost_by_item) {
   auto context = make("16M");
   Buffer good = below(*context, 2 * kMiB, 1), bad = below(*context, 4 * kMiB, 2);
   flip_word_on_disk(directory_.path(), word_at(2, 100'000));
-  const Pages memory(8 * kMiB);
+  PageBytes memory(8 * kMiB);
   std::vector<CopyItem> list = {out(good, 0, memory.data(), 2 * kMiB),
                                 out(bad, 0, memory.data() + 2 * kMiB, 4 * kMiB),
                                 out(bad, 2 * kMiB, memory.data() + 6 * kMiB, 2 * kMiB)};
@@ -193,8 +178,8 @@ TEST_F(CopyTest, damaged_blocks_are_lost_by_item) {
   EXPECT_EQ(list[0].code, Code::ok);
   EXPECT_EQ(list[1].code, Code::lost);
   EXPECT_EQ(list[2].code, Code::ok);
-  EXPECT_EQ(memory.wrong_words(0, 2 * kMiB, 1, 0), 0u);
-  EXPECT_EQ(memory.wrong_words(6 * kMiB, 2 * kMiB, 2, 2 * kMiB), 0u);
+  EXPECT_EQ(wrong_in(memory, 0, 2 * kMiB, 1, 0), 0u);
+  EXPECT_EQ(wrong_in(memory, 6 * kMiB, 2 * kMiB, 2, 2 * kMiB), 0u);
 }
 
 TEST_F(CopyTest, wrong_items_are_refused_and_the_others_copied) {
@@ -202,7 +187,7 @@ TEST_F(CopyTest, wrong_items_are_refused_and_the_others_copied) {
   Buffer one = below(*context, kMiB, 1), freed = below(*context, kMiB, 2);
   const Handle stale = freed.handle();
   ASSERT_TRUE(context->free(freed.detach()).ok());
-  const Pages memory(8 * kMiB);
+  PageBytes memory(8 * kMiB);
   std::vector<CopyItem> list = {
       out(one, 0, memory.data(), kMiB),
       {stale, 0, memory.data() + kMiB, kMiB, kRead, Code::ok},
@@ -224,7 +209,7 @@ TEST_F(CopyTest, wrong_items_are_refused_and_the_others_copied) {
     for (std::size_t i = 0; i < list.size(); ++i) {
       EXPECT_EQ(list[i].code, codes[i]) << i;
     }
-    EXPECT_EQ(memory.wrong_words(0, kMiB, 1, 0), 0u);
+    EXPECT_EQ(wrong_in(memory, 0, kMiB, 1, 0), 0u);
     ASSERT_TRUE(one.evict().ok());
   }
   EXPECT_EQ(context->copy(list, 2).code(), Code::invalid_argument);
@@ -235,7 +220,7 @@ TEST_F(CopyTest, timeout_of_zero_never_waits) {
   auto context = make("16M");
   const Buffer there = below(*context, kMiB, 1), away = below(*context, kMiB, 2);
   ASSERT_TRUE(there.acquire(kRead).ok());
-  const Pages memory(2 * kMiB);
+  PageBytes memory(2 * kMiB);
   std::vector<CopyItem> list = {out(there, 0, memory.data(), kMiB),
                                 out(away, 0, memory.data() + kMiB, kMiB)};
   for (const std::uint32_t flags : {0u, std::uint32_t{kNoPromote}}) {
@@ -262,11 +247,11 @@ TEST_F(CopyTest, target_in_the_range_itself_is_refused_and_in_a_mapped_buffer_fi
 TEST_F(CopyTest, target_may_have_no_pages_yet) {
   auto context = make("16M");
   const Buffer one = below(*context, 8 * kMiB, 1);
-  const Pages memory(8 * kMiB);
+  PageBytes memory(8 * kMiB);
   ASSERT_EQ(madvise(memory.data(), 8 * kMiB, MADV_DONTNEED), 0);
   CopyItem item = out(one, 0, memory.data(), 8 * kMiB);
   ASSERT_TRUE(context->copy({&item, 1}, kNoPromote).ok());
-  EXPECT_EQ(memory.wrong_words(0, 8 * kMiB, 1, 0), 0u);
+  EXPECT_EQ(wrong_in(memory, 0, 8 * kMiB, 1, 0), 0u);
 }
 
 TEST_F(CopyTest, threads_copy_beside_writers_of_other_bytes) {
@@ -288,7 +273,7 @@ TEST_F(CopyTest, threads_copy_beside_writers_of_other_bytes) {
   for (unsigned r = 0; r < 3; ++r) {
     readers.emplace_back([&, r] {
       std::mt19937_64 random(10 + r);
-      const Pages memory(4 * kMiB);
+      PageBytes memory(4 * kMiB);
       for (int turn = 0; turn < 40; ++turn) {
         std::vector<CopyItem> list;
         for (std::uint64_t i = 0; i < 4; ++i) {
@@ -297,7 +282,7 @@ TEST_F(CopyTest, threads_copy_beside_writers_of_other_bytes) {
         }
         bad += context->copy(list, turn % 4 == 0 ? 0u : std::uint32_t{kNoPromote}).ok() ? 0 : 1;
         for (std::uint64_t i = 0; i < 4; ++i) {
-          bad += memory.wrong_words(i * kMiB, list[i].bytes, 1, list[i].offset);
+          bad += wrong_in(memory, i * kMiB, list[i].bytes, 1, list[i].offset);
         }
       }
     });
@@ -314,7 +299,7 @@ TEST_F(CopyTest, threads_copy_beside_writers_of_other_bytes) {
 TEST_F(CopyTest, operations_run_side_by_side_and_may_be_cancelled) {
   auto context = make("16M");
   const Buffer table = below(*context, 64 * kMiB, 1);
-  const Pages memory(128 * kMiB);
+  PageBytes memory(128 * kMiB);
   std::vector<CopyItem> list;
   std::vector<Op> ops(8);
   for (std::uint64_t i = 0; i < 8; ++i) {
@@ -328,30 +313,31 @@ TEST_F(CopyTest, operations_run_side_by_side_and_may_be_cancelled) {
     const Status ended = ops[i].wait();
     EXPECT_TRUE(ended.ok() || (i == 3 && ended.code() == Code::cancelled)) << ended.message();
     if (ended.ok()) {
-      EXPECT_EQ(memory.wrong_words(i * 8 * kMiB, 8 * kMiB, 1, i * 8 * kMiB), 0u);
+      EXPECT_EQ(wrong_in(memory, i * 8 * kMiB, 8 * kMiB, 1, i * 8 * kMiB), 0u);
     }
   }
 }
 
 // After the call, no device may write to the memory.
-void expect_untouched(const Pages& memory, std::uint64_t bytes) {
-  std::memset(memory.data(), 0xEE, bytes);
+void expect_untouched(PageBytes& memory) {
+  std::memset(memory.data(), 0xEE, memory.size());
+  // If a device still had a read, it would end within this time.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_TRUE(std::all_of(memory.data(), memory.data() + bytes,
+  EXPECT_TRUE(std::all_of(memory.begin(), memory.end(),
                           [](std::byte each) { return each == std::byte{0xEE}; }));
 }
 
 TEST_F(CopyTest, late_call_leaves_the_memory_to_its_owner) {
   auto context = make("16M");
   const Buffer table = below(*context, 64 * kMiB, 1);
-  const Pages memory(64 * kMiB);
+  PageBytes memory(64 * kMiB);
   bool late = false;
   for (std::int64_t ns = 20'000; ns < 40'000'000; ns *= 2) {
     CopyItem item = out(table, 0, memory.data(), 64 * kMiB);
     const Status copied = context->copy({&item, 1}, kNoPromote, Timeout{ns});
     EXPECT_TRUE(copied.ok() || copied.code() == Code::timed_out) << copied.message();
     late = late || copied.code() == Code::timed_out;
-    expect_untouched(memory, 64 * kMiB);
+    expect_untouched(memory);
   }
   EXPECT_TRUE(late);
 }
@@ -363,7 +349,7 @@ TEST_F(CopyTest, context_closed_under_a_copy_leaves_the_memory_to_its_owner) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&] {
-      const Pages memory(16 * kMiB);
+      PageBytes memory(16 * kMiB);
       Status copied;
       while (copied.ok()) {
         CopyItem item = out(table, 8 * kMiB, memory.data(), 16 * kMiB);
@@ -371,7 +357,7 @@ TEST_F(CopyTest, context_closed_under_a_copy_leaves_the_memory_to_its_owner) {
         copied = context->copy({&item, 1}, kNoPromote);
       }
       EXPECT_EQ(copied.code(), Code::shut_down) << copied.message();
-      expect_untouched(memory, 16 * kMiB);
+      expect_untouched(memory);
     });
   }
   while (copying < 6) {
