@@ -16,10 +16,12 @@ using namespace tiermem::c_abi;
 namespace {
 
 std::mutex mutex;
+using Blocks = Map<void*, tm_context*>;  // A record that was taken out is put back without memory.
+
 // Guarded by the mutex. The current context, or null; and the context of each block. Both have a
 // reference.
 tm_context* current = nullptr;
-Immortal<HashMap<void*, tm_context*>> blocks;
+Immortal<Blocks> blocks;
 
 // Returns the context for the next block, with a reference. Null: it has ended, or there is none;
 // the thread's last error says why.
@@ -99,25 +101,28 @@ extern "C" void tm_cuda_free(void* block, size_t, int, void* stream) {
   if (block == nullptr) {
     return;
   }
-  tm_context* context = nullptr;
+  Blocks::node_type record;
   {
     const ArenaScope inside;
     const std::lock_guard lock(mutex);
-    if (const auto found = blocks->find(block); found != blocks->end()) {
-      context = found->second;
-      blocks->erase(found);
-    }
+    record = blocks->extract(block);
   }
-  if (context == nullptr) {
+  if (record.empty()) {
     (void)refuse(Code::invalid_argument,
                  "cuda_free: {} was not allocated by cuda_malloc; free it where it was allocated",
                  block);
     return;
   }
+  tm_context* const context = record.mapped();
   const tm_stream after{TM_STREAM_CUDA, 0, stream};
-  if (tm_free_ptr_after(context, block, after) != TM_OK) {
-    // The stream cannot be followed, for example because it has ended: then the device is done.
-    (void)tm_free_ptr(context, block);
+  const tm_status freed = tm_free_ptr_after(context, block, after);
+  const ArenaScope inside;
+  if (freed != TM_OK && freed != TM_SHUT_DOWN) {
+    // The stream cannot be followed, so the device may still use the block.
+    const std::lock_guard lock(mutex);
+    blocks->insert(std::move(record));
+    return;
   }
+  record = {};
   (void)tm_context_release(context);
 }

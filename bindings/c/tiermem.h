@@ -747,8 +747,9 @@ TIERMEM_API tm_status tm_cuda_context(tm_context* context);
 TIERMEM_API void* tm_cuda_malloc(int64_t bytes, int device, void* stream);
 
 /**
- * Frees a block of tm_cuda_malloc() once `stream` has finished its work so far. Does not wait. The
- * last error of the thread is that of tm_free_ptr_after().
+ * Frees a block of tm_cuda_malloc() once `stream` has finished its work so far. Does not wait. If
+ * the stream cannot be followed, for example because it is being captured, the block stays
+ * allocated and can be freed later: the device may still use it. tm_error() returns the reason.
  *
  * - `block`: NULL does nothing.
  * - `bytes`, `device`: not used.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gpu/program.hpp"
+#include "gpu/work.hpp"
 #include "tiermem.h"
 
 namespace tiermem::test {
@@ -84,6 +85,34 @@ TEST(CudaAllocator, errors_are_null_and_the_reason_is_the_last_error) {
   EXPECT_EQ(tm_cuda_malloc(1, 0, nullptr), nullptr);
   EXPECT_EQ(last_status(), TM_SHUT_DOWN);
   ASSERT_EQ(tm_cuda_context(nullptr), TM_OK);
+}
+
+// A graph may use the block when it runs, so its memory must not go to anybody else.
+TEST(CudaAllocator, a_captured_stream_keeps_the_block) {
+  tm_context* const context = open_gpu();
+  const Program program;
+  ASSERT_EQ(tm_cuda_context(context), TM_OK);
+  void* const block = tm_cuda_malloc(kMiB, 0, nullptr);
+  ASSERT_NE(block, nullptr);
+  program.put(block, kMiB, 5);
+  const std::uint64_t before = placed(context);
+  for (const int mode : {0, 1, 2}) {  // Global, thread-local, relaxed.
+    ASSERT_EQ(cu().cuStreamBeginCapture_v2(program.stream(), mode), cuda::kSuccess);
+    tm_cuda_free(block, kMiB, 0, program.stream());
+    EXPECT_EQ(last_status(), TM_UNSUPPORTED);
+    Graph graph = nullptr;
+    EXPECT_EQ(cu().cuStreamEndCapture(program.stream(), &graph), cuda::kSuccess);
+    (void)cu().cuGraphDestroy(graph);
+    EXPECT_EQ(placed(context), before);
+  }
+  EXPECT_EQ(wrong(program.words(block, kMiB), 5), 0u);
+  tm_cuda_free(block, kMiB, 0, program.stream());
+  ASSERT_EQ(program.driver().cuStreamSynchronize(program.stream()), cuda::kSuccess);
+  EXPECT_EQ(placed(context), 0u);
+  tm_cuda_free(block, kMiB, 0, program.stream());
+  EXPECT_EQ(last_status(), TM_INVALID_ARGUMENT);  // Its record is gone as well.
+  ASSERT_EQ(tm_cuda_context(nullptr), TM_OK);
+  EXPECT_EQ(tm_context_destroy(context, 0, -1), TM_OK);
 }
 
 // A pool may outlive the name of its context.
