@@ -75,19 +75,20 @@ Weights::Weights(tm_context* context, const std::string& path, const tm_ggml_opt
       path_(path),
       ahead_((options.flags & TM_GGML_NO_AHEAD) == 0) {
   library_.make_type(type_, {[](BufferType*) { return "tiermem"; }, alloc_buffer}, this);
-  descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  descriptor_.number = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat about {};
-  if (descriptor_ < 0 || fstat(descriptor_, &about) != 0) {
+  if (descriptor_.number < 0 || fstat(descriptor_.number, &about) != 0) {
     const std::string why = std::strerror(errno);
     throw Failure(TM_IO_ERROR, "tm_ggml_open: " + path + " cannot be opened: " + why);
   }
   bytes_ = static_cast<std::uint64_t>(about.st_size);
-  try {
-    gguf_ = std::make_unique<Gguf>(library_, path, bytes_);
-    adopt(options);
-  } catch (...) {
-    best_effort(close(descriptor_), "the descriptor is gone in any case");
-    throw;
+  gguf_ = std::make_unique<Gguf>(library_, path, bytes_);
+  adopt(options);
+}
+
+Weights::Descriptor::~Descriptor() {
+  if (number >= 0) {
+    best_effort(close(number), "the descriptor is gone in any case");
   }
 }
 
@@ -125,7 +126,6 @@ void Weights::adopt(const tm_ggml_options& options) {
 
 Weights::~Weights() {
   (void)tm_free(context_, buffer_);  // TM_SHUT_DOWN after the end of the context.
-  best_effort(close(descriptor_), "the descriptor is gone in any case");
 }
 
 void Weights::complain(const std::string& what) {
@@ -224,7 +224,7 @@ void Weights::set_tensor(Buffer* buffer, Tensor* tensor, const void* data, std::
   const auto place = static_cast<const char*>(self->library_.data(tensor)) + offset - self->base_;
   char expected[kCompared];
   const std::size_t length = std::min(bytes, sizeof expected);
-  if (pread(self->descriptor_, expected, length, place) != static_cast<ssize_t>(length) ||
+  if (pread(self->descriptor_.number, expected, length, place) != static_cast<ssize_t>(length) ||
       std::memcmp(expected, data, length) != 0) {
     self->complain("llama.cpp loads tensor " + std::string(self->library_.name(tensor)) +
                    " with other bytes than " + self->path_ + " has; load the adopted file");

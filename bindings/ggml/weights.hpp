@@ -43,6 +43,15 @@ class Weights {
   static void set_tensor(Buffer* buffer, Tensor* tensor, const void* data, std::size_t offset,
                          std::size_t bytes);
 
+  /// Closes the file.
+  struct Descriptor {
+    int number = -1;
+    Descriptor() = default;
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    ~Descriptor();
+  };
+
   void adopt(const tm_ggml_options& options);
   bool is_in_file(const void* data) const {
     return static_cast<const char*>(data) >= base_ &&
@@ -57,7 +66,7 @@ class Weights {
   Library library_;  // Constant after construction.
   tm_context* const context_;
   const std::string path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::uint64_t bytes_ = 0;
   std::unique_ptr<Gguf> gguf_;
   tm_buffer buffer_ = 0;

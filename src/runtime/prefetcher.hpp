@@ -42,7 +42,7 @@ class Prefetcher {
   const std::uint64_t most_;
   const std::span<const Access> list_;
   std::size_t next_ = 0;           // The first range that was not prefetched.
-  std::uint64_t ahead_bytes_ = 0;  // Of ranges that were prefetched and not copied yet.
+  std::uint64_t ahead_bytes_ = 0;  // Bytes of ranges that were prefetched and not copied yet.
 };
 
 }  // namespace tiermem

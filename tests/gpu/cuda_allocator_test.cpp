@@ -87,7 +87,7 @@ TEST(CudaAllocator, errors_are_null_and_the_reason_is_the_last_error) {
   ASSERT_EQ(tm_cuda_context(nullptr), TM_OK);
 }
 
-// A graph may use the block when it runs, so its memory must not go to anybody else.
+// A graph may use the block when it runs, so its memory must not be allocated again before.
 TEST(CudaAllocator, a_captured_stream_keeps_the_block) {
   tm_context* const context = open_gpu();
   const Program program;
