@@ -34,12 +34,14 @@ Result<MappedSet> set_of(const std::string& tiers, Make&& make) {
 }  // namespace
 
 Result<MappedSet> MappedSet::reserve(const std::string& directory, std::uint64_t dram,
-                                     std::uint64_t bytes, std::uint64_t extent) {
-  return set_of(
-      fmt::format("dram={}; nvme={}:{}", dram, directory, std::max(2 * bytes, kLeastBlock)),
-      [&](Context& context) {
-        return context.alloc(bytes, {.extent_bytes = extent, .flags = kMapped, .label = "bench"});
-      });
+                                     std::uint64_t bytes, std::uint64_t extent,
+                                     std::uint64_t compressed) {
+  return set_of(fmt::format("dram={}; compressed={}; nvme={}:{}", dram, compressed, directory,
+                            std::max(2 * bytes, kLeastBlock)),
+                [&](Context& context) {
+                  return context.alloc(
+                      bytes, {.extent_bytes = extent, .flags = kMapped, .label = "bench"});
+                });
 }
 
 Result<MappedSet> MappedSet::create(const std::string& directory, std::uint64_t dram,

@@ -15,9 +15,11 @@ struct MappedSet {
   std::byte* data = nullptr;
 
   /// `bytes` of zeros with a DRAM budget of `dram`, and room for a second copy in the block tier;
-  /// `extent` 0: chosen. Errors: those of Context::create and alloc.
+  /// `extent` 0: chosen; `compressed`: the part of the budget for compressed pages. Errors: those
+  /// of Context::create and alloc.
   static Result<MappedSet> reserve(const std::string& directory, std::uint64_t dram,
-                                   std::uint64_t bytes, std::uint64_t extent = 0);
+                                   std::uint64_t bytes, std::uint64_t extent = 0,
+                                   std::uint64_t compressed = 0);
   /// The same, filled with incompressible bytes.
   static Result<MappedSet> create(const std::string& directory, std::uint64_t dram,
                                   std::uint64_t bytes, std::uint64_t extent = 0);

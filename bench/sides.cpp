@@ -48,12 +48,14 @@ class TiermemSide : public Side {
   TiermemSide(const Contest& contest, std::string directory)
       : directory_(std::move(directory)),
         dram_(contest.dram),
+        compressed_(contest.compressed),
         extent_(contest.extent),
         reads_file_(contest.reads_file),
         work_(contest.make()) {}
   Status begin() override {
-    auto set =
-        reads_file_ ? adopt() : MappedSet::reserve(directory_, dram_, work_->bytes(), extent_);
+    auto set = reads_file_
+                   ? adopt()
+                   : MappedSet::reserve(directory_, dram_, work_->bytes(), extent_, compressed_);
     if (!set.ok()) {
       return std::move(set).status();
     }
@@ -87,7 +89,7 @@ class TiermemSide : public Side {
   }
 
   const std::string directory_;
-  const std::uint64_t dram_, extent_;
+  const std::uint64_t dram_, compressed_, extent_;
   const bool reads_file_;
   const std::unique_ptr<Workload> work_;
   MappedSet set_;
@@ -342,8 +344,10 @@ Status beside_zswap(Session& session, const Contest& contest) {
     session.skip(contest.name, zswap.status().message());
     return {};
   }
+  Contest both = contest;
+  both.compressed = contest.dram / 2;
   const std::string how = fmt::format("zswap ({}) before swap", (*zswap)->compressor());
-  return beside_swap(session, contest, swap_sides(contest, how));
+  return beside_swap(session, both, swap_sides(both, how));
 }
 
 }  // namespace tiermem::bench

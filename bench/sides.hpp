@@ -40,10 +40,11 @@ struct Contest {
   Better better = Better::higher;
   double bar = 0;
   MakeWorkload make;
-  std::uint64_t dram = 0;    ///< tiermem's budget, and slightly more than the others' cgroup limit.
-  std::uint64_t extent = 0;  ///< Extent of the mapped buffer; 0: chosen.
-  unsigned rounds = 2;       ///< Rounds of the search for the best peer.
-  bool reads_file = false;   ///< The bytes are those of a file, and all sides only read them.
+  std::uint64_t dram = 0;  ///< tiermem's budget, and slightly more than the others' cgroup limit.
+  std::uint64_t compressed = 0;  ///< The part of tiermem's budget for compressed pages.
+  std::uint64_t extent = 0;      ///< Extent of the mapped buffer; 0: chosen.
+  unsigned rounds = 2;           ///< Rounds of the search for the best peer.
+  bool reads_file = false;       ///< The bytes are those of a file, and all sides only read them.
 };
 
 /// A mapped buffer, or an adopted file, in `directory`, with the contest's budget.
@@ -68,7 +69,7 @@ Status compare_sides(Session& session, const Contest& contest, std::vector<SideC
 /// not possible.
 Status beside_swap(Session& session, const Contest& contest, std::vector<SideChoice> peers);
 /// Beside swap with zswap, which is switched on during the measurement; skipped if zswap is
-/// unavailable.
+/// unavailable. Both sides may compress: tiermem in half of its budget.
 Status beside_zswap(Session& session, const Contest& contest);
 
 }  // namespace tiermem::bench

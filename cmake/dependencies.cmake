@@ -105,6 +105,7 @@ if(TIERMEM_PYTHON)
 endif()
 
 tiermem_with(URING tiermem_dependencies liburing)
+tiermem_with(LZ4 tiermem_dependencies liblz4)
 tiermem_with(ZLIB tiermem_trace_dependencies zlib)
 tiermem_with(ZSTD tiermem_trace_dependencies libzstd)
 

@@ -42,6 +42,10 @@ if(NOT TIERMEM_SANITIZE)
   if(TIERMEM_XXHASH_ARCHIVE)
     list(APPEND own_libraries ${TIERMEM_XXHASH_ARCHIVE})
   endif()
+  find_library(TIERMEM_LZ4_ARCHIVE NAMES liblz4.a)
+  if(TIERMEM_LZ4_ARCHIVE AND TARGET PkgConfig::TM_LZ4)
+    list(APPEND own_libraries ${TIERMEM_LZ4_ARCHIVE})
+  endif()
   # On x86-64 the library also replaces liburing's functions that make rings (raw_calls.cpp), so its own
   # have other names. Elsewhere liburing is shared.
   find_library(TIERMEM_URING_ARCHIVE NAMES liburing.a)

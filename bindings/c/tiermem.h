@@ -100,7 +100,7 @@ enum {
   TM_GPU,     /**< The memory of a GPU. Views there hold device addresses. */
   TM_BLOCK,   /**< Files and raw devices. */
   TM_REMOTE,  /**< An object store. Not in this version. */
-  TM_COMPRESSED, /**< Compressed DRAM. Not in this version. */
+  TM_COMPRESSED, /**< Compressed pages in DRAM: the option `compressed`. */
   TM_FILE        /**< Adopted files. */
 };
 

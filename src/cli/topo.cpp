@@ -214,6 +214,10 @@ void print_tiers(const Report& all) {
              !all.memory_error.empty() ? all.memory_error
              : memory.copy > 0         ? "host memory (rates of a copy, one thread)"
                                        : "host memory"});
+  if (config.compressed != 0) {
+    table.add({"compressed", human_bytes(config.compressed), "hard", "-", "-", "-",
+               "compressed pages, a part of dram"});
+  }
   for (const NodeMemory& node : config.numa) {
     table.add({fmt::format("numa {}", node.index), human_bytes(node.bytes), "hard", "-", "-", "-",
                "memory of a node, see below"});
@@ -360,6 +364,10 @@ Json tiers_json(const Report& all) {
                  {"write_bytes_per_s", rate_or_null(known, all.memory.copy)},
                  {"latency_s", rate_or_null(known, all.memory.latency)},
                  {"error", all.memory_error.empty() ? Json(nullptr) : Json(all.memory_error)}});
+  if (all.config.compressed != 0) {
+    out.push_back(
+        {{"kind", "compressed"}, {"budget_bytes", all.config.compressed}, {"hard", true}});
+  }
   for (const NodeMemory& node : all.config.numa) {
     out.push_back(
         {{"kind", "numa"}, {"index", node.index}, {"budget_bytes", node.bytes}, {"hard", true}});

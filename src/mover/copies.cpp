@@ -206,7 +206,7 @@ void Copies::add_replica(ExtentRef ref, SlotTiers::Entry& to, SlotId slot) {
   SlotTiers::Entry& tier = slots_.of(directory_.at(ref).copy());
   directory_.add_replica(ref, to.number, slot, to.ledger.stamp());
   tier.below_memory.remove(ref);
-  tier.replicated_bytes += slot_bytes_of(ref);
+  tier.replicated_bytes += charge_of(ref);
   // Without a record it does not give way. If writes wait for a slot, it does now.
   if (!tier.replicated.add(ref) || tier.ledger.waits_for_slots(now_)) {
     use_replica(ref);
@@ -235,7 +235,7 @@ void Copies::use_replica(ExtentRef ref) {
 
 void Copies::note_replica_gone(ExtentRef ref, SlotTiers::Entry& tier) {
   tier.replicated.remove(ref);
-  tier.replicated_bytes -= slot_bytes_of(ref);
+  tier.replicated_bytes -= charge_of(ref);
 }
 
 bool Copies::next_replicated_gives_way(SlotTiers::Entry& tier) {
@@ -309,8 +309,9 @@ bool Copies::can_write(ExtentRef ref) const {
   const auto tiers = slots_.writable();
   return may_be_as_in_file(ref) ||
          std::any_of(tiers.begin(), tiers.end(), [&](const SlotTiers::Entry* tier) {
-           return tier->ledger.can_write(now_, false) ||
-                  tier->ledger.can_write(now_, has_own_slot(ref, *tier));
+           const bool own = has_own_slot(ref, *tier);
+           return (!tier->tier->compresses() && tier->ledger.can_write(now_, false)) ||
+                  (own && tier->ledger.can_write(now_, true));
          });
 }
 
@@ -332,6 +333,11 @@ SlotTiers::Entry* Copies::destination(ExtentRef ref, unsigned tried) const {
 bool Copies::has_own_slot(ExtentRef ref, const SlotTiers::Entry& tier) const {
   const SlotCopy& copy = directory_.at(ref).copy();
   return directory_.in_slot(ref) && copy.tier == tier.number && !tier.ledger.is_shared(copy.stamp);
+}
+
+std::uint64_t Copies::charge_of(ExtentRef ref) const {
+  const SlotCopy& copy = directory_.at(ref).copy();
+  return slots_.of(copy).tier->bytes_of(copy.slot);
 }
 
 std::uint64_t Copies::slot_bytes_of(ExtentRef ref) const {

@@ -105,8 +105,10 @@ class Copies {
   void use_replica(ExtentRef ref);
   /// Returns whether drop_from_slots() may drop the extent, and does not know it.
   bool not_in_order(ExtentRef ref) const { return is_droppable_from_slot(ref) && !order_.has(ref); }
-  /// Returns the charge of the extent's slot.
+  /// Returns the size of the extent's slot.
   std::uint64_t slot_bytes_of(ExtentRef ref) const;
+  /// Returns what the tier charges for the extent's slot: its size, or less where it is compressed.
+  std::uint64_t charge_of(ExtentRef ref) const;
 
  private:
   bool next_replica_gives_way(SlotTiers::Entry& tier);

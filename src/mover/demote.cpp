@@ -43,12 +43,14 @@ bool Demoter::start(ExtentRef ref, unsigned space, bool evict_after, Priority pr
   if (!bits.readable() || bits.writers() != 0) {
     return false;
   }
-  SlotTiers::Entry* const to = reserve_write(ref, 0);
+  const unsigned not_asked = slots_.compressing();
+  SlotTiers::Entry* const to = reserve_write(ref, not_asked);
   if (to == nullptr) {
     return false;
   }
   Demote& transfer = carrier_.create<Demote>(ref, space, priority);
   transfer.evict_after = evict_after;
+  transfer.tried = static_cast<std::uint8_t>(not_asked);
   transfer.wear = static_cast<std::int64_t>(directory_.bytes_of(ref));
   transfer.to = to;
   transfer.slot_tier = to;
@@ -72,6 +74,26 @@ SlotTiers::Entry* Demoter::reserve_write(ExtentRef ref, unsigned tried) {
     tried |= 1u << to->number;
   }
   return nullptr;
+}
+
+// Returns the bits of the tiers that are not asked. Bytes are packed only for extents that come
+// back page by page; one that has a slot there keeps it.
+unsigned Demoter::not_offered(ExtentRef ref) {
+  const SlotCopy& copy = directory_.at(ref).copy();
+  const bool in_one = copy.owned() && slots_.of(copy).tier->compresses();
+  return in_one || (slots_.compressing() != 0 && parts_.takes_parts(ref) &&
+                    slots_.compression().offers(directory_.record_of(ref).shrinks))
+             ? 0
+             : slots_.compressing();
+}
+
+// The slot has the bytes.
+void Demoter::note_stored(const Demote& transfer) {
+  const SlotTier& tier = *transfer.to->tier;
+  if (tier.compresses() && transfer.slot.valid()) {
+    Compression::note_stored(directory_.record_of(transfer.ref).shrinks,
+                             copies_.slot_bytes_of(transfer.ref), tier.bytes_of(transfer.slot));
+  }
 }
 
 bool Demoter::has_other_tier(const Demote& transfer) const {
@@ -388,6 +410,7 @@ void Demoter::written(Demote& transfer) {
   MemoryLedger& memory = carrier_.memory_of(transfer);
   if (transfer.length != 0) {
     transfer.to->ledger.write_worked(transfer.slot);
+    note_stored(transfer);
   }
   const std::uint64_t bytes = transfer.length != 0 ? carrier_.io_bytes(transfer) : 0;
   auto* const parts = if_is<DemoteParts>(&transfer);

@@ -55,6 +55,8 @@ class Demoter {
  private:
   // demote.cpp
   SlotTiers::Entry* reserve_write(ExtentRef ref, unsigned tried);
+  unsigned not_offered(ExtentRef ref);
+  void note_stored(const Demote& transfer);
   bool has_other_tier(const Demote& transfer) const;
   bool to_next_tier(Demote& transfer, const Status& why, bool no_slot);
   SlotId new_slot(Demote& transfer);

@@ -43,6 +43,11 @@ GatherRead::Found GatherNeeds::look(ExtentRef ref, std::span<const GatherRead> r
       extent.copy().pages != nullptr) {
     return GatherRead::Found::elsewhere;
   }
+  const bool to_program = std::any_of(reads.begin(), reads.end(),
+                                      [](const GatherRead& read) { return read.to_program; });
+  if (to_program && engine_.slots().of(directory_.slot_copy(ref)).tier->compresses()) {
+    return GatherRead::Found::elsewhere;
+  }
   const Checksums* const sums = extent.copy().sums;
   const std::uint32_t block = sums != nullptr && checksums_
                                   ? sums->block_bytes

@@ -119,7 +119,7 @@ std::string Mover::check_invariants() {
     const auto* const whole = if_is<DemoteParts>(&transfer);
     if (whole != nullptr && whole->whole_again && transfer.stage == Stage::write) {
       slots[whole->to->number].owners.add(transfer.slot.value, transfer.ref);
-      slots[whole->to->number].bytes += engine_.slot_bytes_of(*whole);
+      slots[whole->to->number].bytes += whole->to->tier->bytes_of(transfer.slot);
     }
     const auto* const parts = if_is<PromoteParts>(&transfer);
     const bool topping_up = parts != nullptr && parts->topping_up;
@@ -165,7 +165,7 @@ std::string Mover::check_invariants() {
       }
       if (extent.copy().owned()) {
         slots[extent.copy().tier].owners.add(extent.copy().slot.value, ref);
-        slots[extent.copy().tier].bytes += engine_.copies().slot_bytes_of(ref);
+        slots[extent.copy().tier].bytes += engine_.copies().charge_of(ref);
       }
       const SlotPages* const pages = extent.copy().pages;
       if (pages != nullptr && (!extent.copy().owned() || pages->stored == 0 || !pages->saves() ||
@@ -173,8 +173,8 @@ std::string Mover::check_invariants() {
         return fmt::format("extent {}: {} slot with {} of {} pages", ref,
                            extent.copy().owned() ? "a" : "no", pages->stored, pages->count);
       }
-      if (extent.copy().owned()) {
-        const std::uint64_t charged = slots_.of(extent.copy()).tier->bytes_of(extent.copy().slot);
+      if (extent.copy().owned() && !slots_.of(extent.copy()).tier->compresses()) {
+        const std::uint64_t charged = engine_.copies().charge_of(ref);
         if (engine_.copies().slot_bytes_of(ref) != charged) {
           return fmt::format("extent {}: a slot of {} bytes, for {}", ref, charged,
                              engine_.copies().slot_bytes_of(ref));
@@ -189,7 +189,7 @@ std::string Mover::check_invariants() {
         }
         slots[replica.tier].owners.add(replica.slot.value, ref);
         slots[replica.tier].bytes += engine_.copies().slot_bytes_of(ref);
-        slots[extent.copy().tier].replicated += engine_.copies().slot_bytes_of(ref);
+        slots[extent.copy().tier].replicated += engine_.copies().charge_of(ref);
         ++slots[extent.copy().tier].replicas;
       }
       const Transfer* const transfer = engine_.transfer_of(ref);

@@ -168,9 +168,11 @@ void Queries::fill_stats(Stats& stats) const {
     const SlotUsage usage = slots.takes_writes() ? slots.tier->usage() : SlotUsage{};
     const TierStats& bytes = journal_.bytes_of(slots);
     add({slots.tier->place(), usage.budget, usage.in_use, 0, bytes.bytes_in, bytes.bytes_out});
-    const std::uint64_t more = ~std::uint64_t{0} - stats.block_budget;
-    stats.block_budget += std::min(usage.budget, more);
-    stats.block_used += usage.in_use;
+    if (!slots.tier->compresses()) {
+      const std::uint64_t more = ~std::uint64_t{0} - stats.block_budget;
+      stats.block_budget += std::min(usage.budget, more);
+      stats.block_used += usage.in_use;
+    }
     stats.degraded_devices += slots.takes_writes() ? slots.tier->degraded() : 0;
   }
   const Spares::Count spares = residency_.spares.count();

@@ -11,9 +11,12 @@ SlotTiers::SlotTiers(std::size_t extents, std::span<SlotTier* const> by_rank, Sl
   const SlotLedger::Options unworn{.degraded_ns = options.degraded_ns};
   for (SlotTier* const tier : by_rank) {
     const auto number = static_cast<std::uint8_t>(writable_);
-    by_rank_[writable_++] =
-        &entries_.emplace_back(tier, number, workers, number == 0 ? options : unworn);
+    assert(!tier->compresses() || compressing_ == number);
+    compressing_ += tier->compresses() ? 1 : 0;
+    const bool first = !tier->compresses() && number == compressing_;
+    by_rank_[writable_++] = &entries_.emplace_back(tier, number, workers, first ? options : unworn);
   }
+  assert(writable_ == 0 || any_writable());
   if (files != nullptr) {
     entries_.emplace_back(files, kFileTier, workers, unworn);
   }
@@ -30,7 +33,7 @@ SlotTiers::Entry* SlotTiers::find(Place place) {
 }
 
 const ErrorInfo& SlotTiers::last_error() const {
-  for (const Entry* const entry : writable()) {
+  for (const Entry* const entry : lasting()) {
     if (entry->ledger.last_error().code == Code::ok) {
       return entry->ledger.last_error();
     }
@@ -43,7 +46,7 @@ void SlotTiers::note_error(const ErrorInfo& error) {
 }
 
 bool SlotTiers::full() const {
-  const auto all = writable();
+  const auto all = lasting();
   return last_error().code != Code::ok &&
          std::any_of(all.begin(), all.end(), [](const Entry* entry) {
            return entry->ledger.last_error().code == Code::no_capacity;
@@ -51,14 +54,14 @@ bool SlotTiers::full() const {
 }
 
 bool SlotTiers::paused(std::int64_t now) const {
-  const auto all = writable();
+  const auto all = lasting();
   return !all.empty() && std::all_of(all.begin(), all.end(),
                                      [&](const Entry* entry) { return entry->ledger.paused(now); });
 }
 
 std::int64_t SlotTiers::paused_until() const {
   std::int64_t until = writable_ != 0 ? kNever : 0;
-  for (const Entry* const entry : writable()) {
+  for (const Entry* const entry : lasting()) {
     until = std::min(until, entry->ledger.paused_until());
   }
   return until;
@@ -87,39 +90,39 @@ std::int64_t SlotTiers::next(std::int64_t now) const {
 }
 
 bool SlotTiers::can_follow_fork() const {
-  const auto all = writable();
+  const auto all = lasting();
   return std::none_of(all.begin(), all.end(),
                       [](const Entry* entry) { return entry->ledger.shared().is_full(); });
 }
 
 std::uint32_t SlotTiers::parent_of_child() {
   std::uint32_t child = 0;
-  for (Entry* const entry : writable()) {
+  for (Entry* const entry : lasting()) {
     child = entry->ledger.parent_of_child();
   }
   return child;
 }
 
 void SlotTiers::child_of_parent() {
-  for (Entry* const entry : writable()) {
+  for (Entry* const entry : lasting()) {
     entry->ledger.child_of_parent();
   }
 }
 
 void SlotTiers::child_ended(std::uint32_t child) {
-  for (Entry* const entry : writable()) {
+  for (Entry* const entry : lasting()) {
     entry->ledger.child_ended(child);
   }
 }
 
 bool SlotTiers::waits_for_child() const {
-  const auto all = writable();
+  const auto all = lasting();
   return std::any_of(all.begin(), all.end(),
                      [](const Entry* entry) { return !entry->ledger.shared().kept().empty(); });
 }
 
 void SlotTiers::test_begin_near_wrap(std::uint32_t left) {
-  for (Entry* const entry : writable()) {
+  for (Entry* const entry : lasting()) {
     entry->ledger.test_begin_near_wrap(left);
   }
 }

@@ -4,6 +4,7 @@
 //
 //   the number of a tier that takes writes == its rank: bytes are demoted to the lowest that has
 //   room
+//   tiers that compress have the lowest ranks; another tier that takes writes follows them
 //   the number of the tier of adopted files == kFileTier
 //   SlotCopy::tier and Transfer::slot_tier name a tier by this number, or by its entry here
 #pragma once
@@ -15,6 +16,7 @@
 #include "base/arena.hpp"
 #include "mover/channel.hpp"
 #include "mover/slot_ledger.hpp"
+#include "policy/compression.hpp"
 #include "policy/slot_order.hpp"
 #include "residency/slot_copy.hpp"
 #include "tier/slot_tier.hpp"
@@ -48,7 +50,8 @@ class SlotTiers {
   };
 
   /// `extents`: the most that there can be. `by_rank`: the tiers that take writes, at most
-  /// kMostWritableTiers. `files` may be null. The endurance of `options` is that of the first tier.
+  /// kMostWritableTiers. `files` may be null. The endurance of `options` is that of the first tier
+  /// that does not compress.
   SlotTiers(std::size_t extents, std::span<SlotTier* const> by_rank, SlotTier* files,
             Workers& workers, const SlotLedger::Options& options);
   SlotTiers(const SlotTiers&) = delete;
@@ -62,8 +65,8 @@ class SlotTiers {
   const Entry& of(const SlotCopy& copy) const { return at(copy.tier); }
   /// Returns the tier with that place, or null.
   Entry* find(Place place);
-  /// Returns whether any tier takes writes.
-  bool any_writable() const { return writable_ != 0; }
+  /// Returns whether any tier takes writes of every extent.
+  bool any_writable() const { return writable_ != compressing_; }
 
   /// All tiers in the order of their ranks, the files last.
   auto begin() { return entries_.begin(); }
@@ -73,12 +76,20 @@ class SlotTiers {
   /// Those that take writes.
   std::span<Entry* const> writable() { return {by_rank_, writable_}; }
   std::span<const Entry* const> writable() const { return {by_rank_, writable_}; }
+  /// Those that take writes of every extent.
+  std::span<const Entry* const> lasting() const { return writable().subspan(compressing_); }
+  std::span<Entry* const> lasting() { return writable().subspan(compressing_); }
   /// Those of higher rank that take writes. None for adopted files.
   std::span<Entry* const> after(const Entry& entry) {
     return entry.takes_writes() ? writable().subspan(entry.rank() + 1) : std::span<Entry* const>{};
   }
 
-  // ---- Answers over all tiers that take writes
+  /// Which extents tiers that compress are offered.
+  Compression& compression() { return compression_; }
+  /// Returns the bits of the tiers that compress, as in Demote::tried.
+  unsigned compressing() const { return (1u << compressing_) - 1; }
+
+  // ---- Answers over all tiers that take writes of every extent
 
   /// Returns the error of the tier that was asked last, if all of them have one. ok: one has none.
   const ErrorInfo& last_error() const;
@@ -103,7 +114,7 @@ class SlotTiers {
   /// Returns when paused writes are tried again, else kNever.
   std::int64_t next(std::int64_t now) const;
 
-  // ---- Snapshots. All tiers count the same forks.
+  // ---- Snapshots. All tiers that do not compress count the same forks.
 
   bool can_follow_fork() const;
   std::uint32_t parent_of_child();
@@ -124,6 +135,8 @@ class SlotTiers {
   Deque<Entry> entries_;  // Stable addresses: workers hold the jobs of ledgers.
   Entry* by_rank_[kMostWritableTiers] = {};
   std::size_t writable_ = 0;
+  std::size_t compressing_ = 0;  // The first tiers: those that compress.
+  Compression compression_;
   std::uint8_t asked_last_ = 0;
   ErrorInfo error_{};  // For a mover without tiers that take writes.
 };

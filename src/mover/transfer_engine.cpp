@@ -281,7 +281,10 @@ void TransferEngine::follow() {
 // Transfers go on by completions. All else that they wait for is here.
 std::int64_t TransferEngine::next() const {
   const std::int64_t now = carrier_.now();
-  return demoter_.any_drops() || gatherer_.any_deserted()
+  const bool works = std::any_of(slots_.begin(), slots_.end(), [](const SlotTiers::Entry& slots) {
+    return slots.tier->pending();
+  });
+  return works || demoter_.any_drops() || gatherer_.any_deserted()
              ? now
              : std::min(carrier_.next(now), bounce_.next(now));
 }

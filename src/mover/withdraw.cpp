@@ -17,7 +17,8 @@ bool Demoter::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Pr
   if (stuck_.is_stuck(directory_.at(ref), carrier_.now()) || word.load().pinned()) {
     return false;
   }
-  SlotTiers::Entry* to = reserve_write(ref, 0);
+  const unsigned not_asked = not_offered(ref);
+  SlotTiers::Entry* to = reserve_write(ref, not_asked);
   if (to == nullptr && copies_.may_be_as_in_file(ref)) {
     to = &slots_.at(kFileTier);  // The file is compared with the bytes, and never written.
   }
@@ -29,6 +30,7 @@ bool Demoter::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Pr
     Demote& transfer = carrier_.create<DemoteParts>(ref, space, priority);
     transfer.pages = pages;
     transfer.to = to;
+    transfer.tried = static_cast<std::uint8_t>(not_asked);
     transfer.slot_tier = &slots_.of(directory_.at(ref).copy());
     begin_withdraw(transfer, evict_after);
     return true;
@@ -39,6 +41,7 @@ bool Demoter::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Pr
   }
   Demote& transfer = carrier_.create<Demote>(ref, space, priority);
   transfer.to = to;
+  transfer.tried = static_cast<std::uint8_t>(not_asked);
   transfer.slot_tier = to;
   begin_withdraw(transfer, evict_after);
   return true;

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "base/arena.hpp"
+#include "policy/compression.hpp"
 #include "residency/context_tag.hpp"
 #include "residency/extents.hpp"
 #include "residency/label.hpp"
@@ -67,6 +68,8 @@ struct BufferRecord {
   std::uint32_t next_abandoned = 0;
   /// [mover] The number of spans of active requests that are in this buffer.
   std::uint32_t active_spans = 0;
+  /// [mover] What is known of its bytes in a tier that compresses.
+  Compression::Shrinks shrinks;
   Label label;
 
   /// Returns whether the buffer is adopted from a file: its bytes begin there.

@@ -23,6 +23,7 @@
 #include "residency/extents.hpp"
 #include "runtime/options.hpp"
 #include "runtime/settings.hpp"
+#include "tier/page_codec.hpp"
 
 namespace tiermem {
 namespace {
@@ -407,6 +408,45 @@ Status settle_slow_tiers(const std::vector<BlockDevice>& slow, Config& config) {
   return {};
 }
 
+/// Compressed memory is a part of the DRAM budget, and half of it at most.
+Status settle_compressed(Config& config) {
+  if (config.compressed == 0) {
+    return {};
+  }
+  if (!PageCodec::available()) {
+    return fail(Code::unsupported,
+                "compressed: this build of tiermem has no LZ4; build it with liblz4, or set "
+                "compressed=0");
+  }
+  if (config.block.empty()) {
+    return fail(Code::invalid_argument,
+                "compressed: bytes that it has no room for need a drive; name one with nvme=, or "
+                "set compressed=0");
+  }
+  if (!config.checksum) {
+    return fail(Code::invalid_argument,
+                "compressed: it takes pages with checksums, but checksum is off; set checksum=on "
+                "or compressed=0");
+  }
+  if (!config.gpus.empty()) {
+    return fail(Code::unsupported,
+                "compressed with gpu: buffers that a GPU can use do not come by the page; remove "
+                "one of the two options");
+  }
+  if (const std::size_t tiers = 2 + config.slow.size(); tiers > kMostWritableTiers) {
+    return fail(Code::invalid_argument,
+                "compressed: with it there are {} tiers to write to; at most {} are accepted: "
+                "remove a device of slow, or set compressed=0",
+                tiers, kMostWritableTiers);
+  }
+  if (const std::uint64_t most = config.dram.budget / 2; config.compressed > most) {
+    config.warnings.push_back(fmt::format("compressed: {} is more than half of dram; {} is used",
+                                          human_bytes(config.compressed), human_bytes(most)));
+    config.compressed = most;
+  }
+  return {};
+}
+
 bool is_memory_file_system(const std::string& directory) {
   struct statfs status {};
   return statfs(directory.c_str(), &status) == 0 &&
@@ -592,6 +632,9 @@ Result<Config> load(std::span<const Spec> tiers, const char* toml_path, const En
   }
   if (status.ok()) {
     status = settle_slow_tiers(wanted.slow, config);
+  }
+  if (status.ok()) {
+    status = settle_compressed(config);
   }
   if (!status.ok()) {
     return status;

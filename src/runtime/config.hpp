@@ -63,6 +63,7 @@ struct Config {
   } dram;
   /// Memories of NUMA nodes behind DRAM, in the order of demotion.
   std::vector<NodeMemory> numa;
+  std::uint64_t compressed = 0;    ///< Bytes of the DRAM budget for compressed memory; 0: none.
   std::vector<BlockDevice> block;  ///< Empty: DRAM only.
   std::uint64_t block_budget = 0;  ///< Cap over all devices, bytes.
   bool block_hard = false;

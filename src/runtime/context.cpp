@@ -721,7 +721,7 @@ Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) try
   request.tier = tier;
   request.value = bytes;
   request.deadline_ns = deadline_of(timeout);
-  return call->ask(request);
+  return tier.kind == Kind::dram ? call->change_dram(request) : call->ask(request);
 } catch (const std::exception& thrown) {
   return why_thrown("set_budget", thrown);
 }

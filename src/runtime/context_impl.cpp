@@ -129,7 +129,10 @@ Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& confi
 
 Status Context::Impl::build(const HostFacts&) {
   HostSpaceOptions space_options;
-  space_options.memories = {{.budget = config.dram.budget}};
+  if (config.compressed != 0) {
+    compressed_ = std::make_unique<CompressedTier>(CompressedTier::budget_for(config.compressed));
+  }
+  space_options.memories = {{.budget = config.dram.budget - config.compressed}};
   for (const NodeMemory& node : config.numa) {
     space_options.memories.push_back(
         {.budget = node.bytes, .place = {Kind::numa, static_cast<std::uint16_t>(node.index)}});
@@ -229,6 +232,9 @@ Status Context::Impl::build(const HostFacts&) {
         static_cast<std::uint8_t>(std::countr_zero(options.staging_frame_bytes));
   }
   std::vector<SlotTier*> slots;
+  if (compressed_ != nullptr) {
+    slots.push_back(compressed_.get());
+  }
   for (const std::unique_ptr<BlockTier>& block : blocks_) {
     slots.push_back(block.get());
   }
@@ -240,6 +246,27 @@ Status Context::Impl::build(const HostFacts&) {
                 human_bytes(options.staging_frame_bytes), human_bytes(config.dram.budget));
   }
   return {};
+}
+
+Status Context::Impl::change_dram(Request& request) {
+  if (compressed_ == nullptr) {
+    return ask(request);
+  }
+  const std::uint64_t dram = request.value;
+  const std::uint64_t share = std::min(config.compressed, dram / 2);
+  const std::uint64_t before = compressed_->budget();
+  compressed_->set_budget(CompressedTier::budget_for(share));
+  const std::uint64_t compressed = std::max(share, compressed_->memory_bytes());
+  request.value = dram - std::min(dram, compressed);
+  Status status =
+      request.value >= kSmallestExtent
+          ? ask(request)
+          : fail(Code::no_capacity, "set_budget: {}, of which compressed memory has {}; name more",
+                 human_bytes(dram), human_bytes(compressed));
+  if (!status.ok()) {
+    compressed_->set_budget(before);
+  }
+  return status;
 }
 
 // By block tier, in the order of demotion.

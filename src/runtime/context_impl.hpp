@@ -38,6 +38,7 @@
 #include "runtime/row_cache.hpp"
 #include "runtime/worker_threads.hpp"
 #include "tier/block.hpp"
+#include "tier/compressed.hpp"
 #include "tier/cufile_path.hpp"
 #include "tier/file.hpp"
 #include "tier/gpu.hpp"
@@ -208,11 +209,14 @@ class Context::Impl {
   const HostSpace& host_space() const { return *host_space_; }
   const WaitableIoPort& port() const { return *port_; }
   /// Returns the first block tier, or null.
+  /// Divides a new DRAM budget between frames and compressed memory, which has half of it at most,
+  /// and never gives back what it has.
+  Status change_dram(Request& request);
   const BlockTier* block() const { return blocks_.empty() ? nullptr : blocks_.front().get(); }
   /// Returns the number of tiers, as in Stats: the host's memories, adopted files, and those below.
   std::uint32_t tiers() const {
     return 1 + static_cast<std::uint32_t>(host_space_->memories().size() + gpus_.size() +
-                                          blocks_.size());
+                                          blocks_.size() + (compressed_ != nullptr ? 1 : 0));
   }
   std::span<const std::unique_ptr<GpuTier>> gpus() const { return gpus_; }
   const GpuTier& gpu(Place place) const { return *gpus_[residency.space_of(place) - 1u]; }
@@ -293,6 +297,7 @@ class Context::Impl {
   std::vector<std::unique_ptr<GpuTier>> gpus_;
   std::unique_ptr<WaitableIoPort> port_;
   std::unique_ptr<IoLanes> lanes_;
+  std::unique_ptr<CompressedTier> compressed_;      // Null without the option. Before the others.
   std::vector<std::unique_ptr<BlockTier>> blocks_;  // In the order of demotion.
   std::unique_ptr<FileTier> files_;
   std::unique_ptr<CuFilePath> direct_;

@@ -109,6 +109,7 @@ void Context::Impl::end() {
     for (std::unique_ptr<BlockTier>& block : blocks_) {
       (void)block.release();
     }
+    (void)compressed_.release();
     (void)files_.release();
     (void)lanes_.release();
     return;
@@ -125,6 +126,7 @@ void Context::Impl::end() {
   direct_.reset();
   mover_.reset();
   blocks_.clear();
+  compressed_.reset();
   files_.reset();
   port_.reset();
   lanes_.reset();

@@ -61,13 +61,18 @@ class SlotTier {
  public:
   virtual ~SlotTier() = default;
   virtual Place place() const = 0;
+  /// Returns whether slots are charged for what is stored in them, which a processor packs. Such a
+  /// tier suits extents that are read page by page. A tier that does not compress follows it, reads
+  /// never go to the program's memory, and a child of fork has slots of its own.
+  virtual bool compresses() const { return false; }
 
   /// [mover] Allocates room for `bytes` (a power of two) on a device without its bit set in
   /// `avoid`. Errors: busy: grow() must first make room on a worker. no_capacity: the budget or the
   /// devices are full.
   virtual Result<SlotId> allocate(std::uint64_t bytes, std::uint64_t avoid) = 0;
   virtual void free(SlotId slot) = 0;  // [mover]
-  /// [mover] Returns the bytes that the slot is charged for.
+  /// [mover] Returns the bytes that the slot is charged for. They change only by writes, and only
+  /// in a tier that compresses.
   virtual std::uint64_t bytes_of(SlotId) const { return 0; }
   virtual SlotUsage usage() const = 0;  // [mover]
   virtual void set_budget(std::uint64_t bytes) = 0;
@@ -90,6 +95,8 @@ class SlotTier {
   /// for this. The devices begin at the next reap() or wait.
   virtual void dispatch() {}
   virtual std::size_t reap(std::span<SlotCompletion> completions) = 0;  // [mover]
+  /// [mover] Returns whether reap() has work. No event announces it.
+  virtual bool pending() const { return false; }
 };
 
 }  // namespace tiermem

@@ -11,7 +11,11 @@ TEST_P(SlotContract, new_tier_has_its_budget_and_no_slots) {
   EXPECT_EQ(usage().physical, 0U);
   EXPECT_EQ(tier().degraded(), 0U);
   EXPECT_GE(tier().depth(), 1U);
-  EXPECT_EQ(tier().place().kind, allocates() ? Kind::block : Kind::file);
+  EXPECT_EQ(tier().place().kind, facts().compresses ? Kind::compressed
+                                 : allocates()      ? Kind::block
+                                                    : Kind::file);
+  EXPECT_EQ(tier().compresses(), facts().compresses);
+  EXPECT_FALSE(tier().pending());
   SlotCompletion none;
   EXPECT_EQ(tier().reap({&none, 1}), 0U);
 }

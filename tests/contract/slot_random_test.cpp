@@ -192,9 +192,19 @@ class SlotModel : RandomModel {
       in_use += facts().budget != 0 ? slot.bytes.size() : 0;
     }
     const SlotUsage usage = tier_.usage();
-    require(usage.in_use == in_use, "in_use is not the sum of the slots");
+    require(facts().compresses ? usage.in_use <= in_use : usage.in_use == in_use,
+            "in_use is not the sum of the slots");
+    require(usage.in_use == charges(), "in_use is not the sum of the charges");
     require(usage.in_use <= usage.physical, "slots without room");
     require(subject_.consistent(), "the books contradict the records");
+  }
+
+  std::uint64_t charges() const {
+    std::uint64_t sum = 0;
+    for (const Slot& slot : slots_) {
+      sum += tier_.bytes_of(slot.id);
+    }
+    return sum;
   }
 
   SlotSubject& subject_;

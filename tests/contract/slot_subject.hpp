@@ -25,6 +25,8 @@ struct SlotFacts {
   /// Sizes of slots, ascending. The checks transfer slots of each.
   std::vector<std::uint64_t> sizes;
   unsigned devices = 1;
+  /// Slots are charged for what is stored in them: at most their size.
+  bool compresses = false;
 };
 
 class SlotSubject {

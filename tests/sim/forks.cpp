@@ -35,12 +35,13 @@ void Simulation::fork() {
       const Extent& extent =
           residency_.extents.at(record->first.load() + static_cast<ExtentRef>(i));
       const SlotCopy& copy = extent.copy();
-      if (copy.owned() && !copy.partial()) {
-        const BlockTier& of = block(copy.tier);
-        child.slots.push_back(
-            {copy.tier, copy.slot,
-             port(copy.tier).peek(of.device_of(copy.slot), of.device_offset(copy.slot),
-                                  of.bytes_of(copy.slot))});
+      // Compressed slots are the child's own: a fork copies the process's memory.
+      if (copy.owned() && !copy.partial() && copy.tier >= first_block()) {
+        const unsigned tier = copy.tier - first_block();
+        const BlockTier& of = block(tier);
+        child.slots.push_back({tier, copy.slot,
+                               port(tier).peek(of.device_of(copy.slot), of.device_offset(copy.slot),
+                                               of.bytes_of(copy.slot))});
       }
     }
   }

@@ -118,7 +118,8 @@ Plan shrunk(Plan plan, Failed& failed) {
   for (const auto& [fault, rate] : Swarm::kFaults) {
     leave_out(fault);
   }
-  for (const std::string_view name : {"trouble", "inspect", "confirm", "tiers"}) {
+  for (const std::string_view name :
+       {"trouble", "inspect", "confirm", "tiers", "mapped_files", "compressed"}) {
     leave_out(name);
   }
   for (std::size_t i = 2; i < Swarm::kCalls.size(); ++i) {  // All except allocation and access.
@@ -184,8 +185,9 @@ bool run_all(const Options& options) {
   Totals totals;
   for (const Regression& known : kRegressions) {
     if (!options.one &&
-        !passes({known.seed, known.events, {"confirm", "tiers", "mapped_files"}, false}, false,
-                totals)) {
+        !passes(
+            {known.seed, known.events, {"confirm", "tiers", "mapped_files", "compressed"}, false},
+            false, totals)) {
       return false;
     }
   }

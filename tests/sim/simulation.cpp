@@ -82,6 +82,9 @@ std::vector<AddressSpace*> Simulation::spaces() {
 
 std::vector<SlotTier*> Simulation::slot_tiers() {
   std::vector<SlotTier*> all;
+  if (swarm_.compressed != 0) {
+    all.push_back(&compressed_.emplace(swarm_.compressed));
+  }
   if (swarm_.block_tier) {
     all.push_back(&block_);
   }
@@ -165,6 +168,8 @@ void Simulation::step() {
       const Status right = block(tier).check_invariants();
       check(right.ok(), fmt::format("block tier {}: {}", tier, right.message()));
     }
+    const Status right = compressed_ ? compressed_->check_invariants() : Status();
+    check(right.ok(), fmt::format("compressed memory: {}", right.message()));
   }
 }
 
@@ -193,6 +198,7 @@ void Simulation::count_fruitless(bool asks_again) {
   for (unsigned tier = 0; tier < tiers(); ++tier) {
     done += port(tier).events();
   }
+  done += compressed_ ? compressed_->pages() : 0;
   fruitless_ = asks_again && done == progress_ ? fruitless_ + 1 : 0;
   progress_ = done;
   most_fruitless_ = std::max(most_fruitless_, fruitless_);
@@ -428,6 +434,7 @@ void Simulation::drain() {
     const std::uint64_t in_use = block(tier).usage().in_use;
     check(in_use == 0, fmt::format("{} bytes of slots leaked in tier {}", in_use, tier));
   }
+  check(!compressed_ || compressed_->usage().in_use == 0, "compressed slots leaked");
   check(host_.windows() == 0, "a window leaked");
   check(files_.closed(), "a file was left open");
   check(residency_.views.count() == 0, "a view leaked");

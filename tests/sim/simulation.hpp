@@ -11,6 +11,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <stdexcept>
@@ -23,6 +24,7 @@
 #include "tests/sim/fake_files.hpp"
 #include "tests/sim/swarm.hpp"
 #include "tier/block.hpp"
+#include "tier/compressed.hpp"
 
 namespace tiermem::sim {
 
@@ -110,6 +112,8 @@ class Simulation {
   std::vector<SlotTier*> slot_tiers();
   unsigned tiers() const { return static_cast<unsigned>(1 + further_.size()); }
   FakePort& port(unsigned tier) { return tier == 0 ? port_ : further_[tier - 1].port; }
+  /// Returns the number of the first block tier in the mover.
+  unsigned first_block() const { return compressed_ ? 1 : 0; }
   BlockTier& block(unsigned tier) { return tier == 0 ? block_ : further_[tier - 1].block; }
   std::int64_t disks_due() const;
   template <typename Asked>
@@ -282,6 +286,7 @@ class Simulation {
     BlockTier block;
   };
   std::deque<Further> further_;
+  std::optional<CompressedTier> compressed_;  // Before all others.
   FakeFiles files_;
   FakeWorkers workers_;
   FakeDirect<FakePort> direct_;

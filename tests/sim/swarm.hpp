@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/sim/fake_devices.hpp"
+#include "tier/page_codec.hpp"
 
 namespace tiermem::sim {
 
@@ -95,6 +96,10 @@ struct Swarm {
     if (tiers && block_tier) {
       draw_tiers(seed);
     }
+    if (parts && checksums && block_tier && PageCodec::available()) {
+      std::mt19937_64 own(seed * 0x9E3779B97F4A7C15u + 13);
+      compressed = own() % 2 == 0 ? (1 + own() % (2 * host_frames)) * extent_bytes : 0;
+    }
     maps_files = mapped && std::mt19937_64(seed * 0x9E3779B97F4A7C15u + 11)() % 2 == 0;
     if (memories) {
       std::mt19937_64 dice(seed + 0xC2B2AE3D27D4EB4Fu);
@@ -121,11 +126,13 @@ struct Swarm {
     if (name == "tiers") {
       return true;  // The constructor has left them out.
     }
+    compressed = name == "compressed" ? 0 : compressed;
     maps_files = maps_files && name != "mapped_files";
     troubles = name == "trouble" ? 0 : troubles;
     inspects = name == "inspect" ? 0 : inspects;
     confirms = confirms && name != "confirm";
-    return name == "trouble" || name == "inspect" || name == "confirm" || name == "mapped_files";
+    return name == "trouble" || name == "inspect" || name == "confirm" || name == "mapped_files" ||
+           name == "compressed";
   }
   static constexpr std::array<std::string_view, 20> kCalls = {
       "alloc",   "acquire", "release",    "use",    "free",    "prefetch", "evict",
@@ -157,9 +164,10 @@ struct Swarm {
   bool repeats = false;  // Most buffers have one shape: a freed one serves the next.
   std::uint64_t block_budget = ~std::uint64_t{0};
   std::vector<std::uint64_t> further;  // The budgets of further slot tiers, by rank.
-  std::uint64_t ready_share = 16;      // One part in this many of a slot tier is kept ready.
-  bool crowded;                 // Much mapped memory, little of which fits, and mostly touches.
-  std::uint64_t touches_write;  // One in this many.
+  std::uint64_t compressed = 0;    // The budget of compressed memory; 0: none. A draw of its own.
+  std::uint64_t ready_share = 16;  // One part in this many of a slot tier is kept ready.
+  bool crowded;                    // Much mapped memory, little of which fits, and mostly touches.
+  std::uint64_t touches_write;     // One in this many.
   std::uint64_t staging_frame, staging_bytes;
   bool shuttles;       // Nearly all acquires are on one of two devices.
   bool direct;         // Direct transfers between devices and disks.
