@@ -1,23 +1,13 @@
 // Marks calls, and waits for marked ones.
 #include "runtime/in_call.hpp"
 
-#include <linux/membarrier.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <thread>
 
+#include "os/asymmetric_fence.hpp"
+
 namespace tiermem {
 namespace {
-
-// True if the kernel refuses membarrier(2): each call then has a fence. Written before the first
-// context.
-constinit std::atomic<bool> g_fences{true};
-
-long membarrier(int command) noexcept {
-  return ::syscall(SYS_membarrier, command, 0, 0);
-}
 
 ThreadRecord* record_of_thread() noexcept {
   if (ThreadRecord* const known = ThreadRecord::known(); known != nullptr) [[likely]] {
@@ -32,11 +22,6 @@ ThreadRecord* record_of_thread() noexcept {
 
 }  // namespace
 
-void CallMark::prepare() noexcept {
-  g_fences.store(membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0,
-                 std::memory_order_relaxed);
-}
-
 CallMark::CallMark(const Context& context) noexcept : record_(record_of_thread()) {
   for (;;) {
     impl_ = context.impl_.load(std::memory_order_acquire);
@@ -48,11 +33,7 @@ CallMark::CallMark(const Context& context) noexcept : record_(record_of_thread()
     if (record_ != nullptr && outer == nullptr) [[likely]] {
       mark_ = Mark::record;
       record_->inside.store(impl_, std::memory_order_relaxed);
-      // Partner: membarrier, or the fence below.
-      std::atomic_signal_fence(std::memory_order_seq_cst);
-      if (g_fences.load(std::memory_order_relaxed)) [[unlikely]] {
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-      }
+      light_fence();  // Partner: await_none().
     } else {
       mark_ = Mark::count;
       impl_->unmarked_calls.fetch_add(1, std::memory_order_seq_cst);
@@ -80,15 +61,7 @@ void CallMark::leave() noexcept {
 }
 
 void CallMark::await_none(const Context::Impl& impl) noexcept {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!g_fences.load(std::memory_order_relaxed) &&
-      membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0 &&
-      (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0 ||
-       membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)) {
-    // The program has forbidden the call since. A store leaves its processor in far less time than
-    // this.
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
+  heavy_fence();
   constexpr auto kNap = std::chrono::microseconds(50);
   for (const ThreadRecord* record = ThreadRecord::first(); record != nullptr;
        record = record->next) {

@@ -2,8 +2,8 @@
 // while other threads call it. A context ends in three steps: new calls find its tombstone; the
 // calls that began earlier are waited for; then its parts are destroyed.
 //
-// Threads: any. Marking costs two plain stores. The thread that ends a context makes other threads'
-// stores visible with membarrier(2); without it, each call has a fence.
+// Threads: any. Marking costs two plain stores and the light half of a fence; the thread that ends
+// a context runs the heavy half (os/asymmetric_fence.hpp).
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,6 @@ class CallMark {
 
   /// Returns once no thread is inside `impl`. New calls must not find it any more.
   static void await_none(const Context::Impl& impl) noexcept;
-  /// Call it before the first context.
-  static void prepare() noexcept;
 
  private:
   enum class Mark : std::uint8_t { none, record, count };

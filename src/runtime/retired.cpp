@@ -12,6 +12,7 @@
 
 #include "base/arena.hpp"
 #include "base/results.hpp"
+#include "os/asymmetric_fence.hpp"
 #include "os/host_memory.hpp"
 #include "runtime/context_impl.hpp"
 #include "runtime/in_call.hpp"
@@ -39,7 +40,7 @@ bool Context::Impl::make_tombstone() {
   if (tombstone() != nullptr) {
     return true;
   }
-  CallMark::prepare();
+  prepare_fences();
   try {
     std::unique_ptr<Impl> made(new Impl(Config{}, 1, 1));
     made->state_.store(State::tombstone, std::memory_order_relaxed);
