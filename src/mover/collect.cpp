@@ -21,6 +21,20 @@ void Desk::serve_room() {
     room_queue_.pop_front();
     activate(head);
   }
+  if (!room_.budget_changes()) {
+    (void)press_kept(false);
+  }
+}
+
+// Returns whether memory came back. It may be in spare buffers, of which no event tells.
+bool Desk::press_kept(bool on) {
+  if (kept_ == nullptr || pressed_ == on) {
+    return false;
+  }
+  pressed_ = on;
+  const bool came_back = kept_->press(on);
+  look_again_ = look_again_ || came_back;
+  return came_back;
 }
 
 bool Desk::collect(Request& request) {
@@ -80,7 +94,12 @@ bool Desk::collect(Request& request) {
     for (MemoryLedger* const memory : memories_.in(space)) {
       memory->searching = memory->searching || memory->evicted_at_once;
     }
-    if (room_.searched(space, missing[space]) && refusals_.nothing_will_change(request)) {
+    const bool searched = room_.searched(space, missing[space]);
+    if (searched && space == kHost && press_kept(true)) {
+      request.last_look = false;
+      return false;
+    }
+    if (searched && refusals_.nothing_will_change(request)) {
       if (request.last_look) {
         if (room_.drop_from_slots(missing[space].bytes)) {
           return false;

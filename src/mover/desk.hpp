@@ -24,6 +24,7 @@
 #include "mover/gather_needs.hpp"
 #include "mover/job.hpp"
 #include "mover/journal.hpp"
+#include "mover/kept_memory.hpp"
 #include "mover/memories.hpp"
 #include "mover/needs.hpp"
 #include "mover/never.hpp"
@@ -49,6 +50,8 @@ class Desk {
   void note_cancel() { cancels_.store(true, std::memory_order_release); }
   /// False: allocation of records failed. New requests are refused, except frees and touches.
   void note_memory(bool is_there) { refuses_ = !is_there; }
+  /// Pressed while requests wait for room in vain, and while a budget changes. May be null.
+  void attach(KeptMemory* kept) { kept_ = kept; }
   /// While it rests, needs start nothing: they wait.
   void rest(bool on) { resting_ = on; }
   bool rests() const { return resting_; }
@@ -130,6 +133,7 @@ class Desk {
   // collect.cpp: room for requests.
   bool collect(Request& request);
   bool take_back_for(Need& need);
+  bool press_kept(bool on);
 
   // requests.cpp: holds, stages of discards, ends.
   void maybe_finish(Request& request);
@@ -181,6 +185,8 @@ class Desk {
   std::atomic<bool> cancels_{false};  // Any thread.
 
   std::int64_t now_ = 0;
+  KeptMemory* kept_ = nullptr;
+  bool pressed_ = false;  // kept_ is.
   bool resting_ = false;
   bool refuses_ = false;     // No memory for more requests than those in progress.
   bool look_again_ = false;  // A request waits for a change without an event: the next step looks.

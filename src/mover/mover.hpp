@@ -64,6 +64,9 @@ class Mover {
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
 
+  /// Before the first step: memory that the mover may press for.
+  void attach(KeptMemory* kept) { desk_.attach(kept); }
+
   /// [any] Hands a request over. Returns true if the mover must be woken for it.
   bool post(Request* request);
   /// [any] Some request's `cancel` was set.
