@@ -1,11 +1,27 @@
 // C: objects by pointer.
 #include "checks.hpp"
+#include "runtime/context_impl.hpp"
 #include "tm_context.hpp"
 
 using namespace tiermem;
 using namespace tiermem::c_abi;
 
 namespace {
+
+/// Allocates from the magazines of the thread. Returns false if the other way is needed, also for
+/// arguments that are wrong.
+bool take_kept(tm_context* context, tm_place place, std::uint64_t bytes, std::uint64_t alignment,
+               void** out) noexcept {
+  if (context == nullptr || out == nullptr) {
+    return false;
+  }
+  void* const kept =
+      PlacedMemory::take_kept(&context->context->impl(), c_abi::place(place), bytes, alignment);
+  if (kept != nullptr) [[likely]] {
+    *out = kept;
+  }
+  return kept != nullptr;
+}
 
 /// Checks what all functions that allocate have in common, and stores the object in `out`.
 template <typename Allocate>
@@ -33,6 +49,9 @@ tm_status allocate(const char* call, tm_context* context, tm_place place, void**
 }  // namespace
 
 extern "C" tm_status tm_malloc(tm_context* context, tm_place place, uint64_t bytes, void** out) {
+  if (take_kept(context, place, bytes, 16, out)) [[likely]] {
+    return TM_OK;
+  }
   return allocate("malloc", context, place, out,
                   [&](Context& c, Place at) { return c.malloc_at(at, bytes); });
 }
@@ -56,6 +75,10 @@ extern "C" tm_status tm_realloc(tm_context* context, tm_place place, void* point
 }
 
 extern "C" tm_status tm_free_ptr(tm_context* context, void* pointer) {
+  if (context != nullptr && PlacedMemory::give_kept(&context->context->impl(), pointer))
+      [[likely]] {
+    return TM_OK;
+  }
   if (tm_status bad = check_not_null("free_ptr", context, "context")) {
     return bad;
   }

@@ -3,6 +3,8 @@
 // thread.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -48,10 +50,43 @@ constexpr unsigned aligned_class(std::size_t bytes, std::size_t align) {
     return kClasses;
   }
   unsigned size_class = class_of(bytes);
-  while (class_bytes(size_class) % align != 0) {
+  while ((class_bytes(size_class) & (align - 1)) != 0) {
     ++size_class;  // 16 KiB is a multiple of each alignment.
   }
   return size_class;
 }
+
+/// Blocks up to this size pass through the magazines of threads.
+inline constexpr std::size_t kLargestKept = 1024;
+inline constexpr unsigned kKeptClasses = class_of(kLargestKept) + 1;
+inline constexpr std::uint32_t kMagazineBlocks = 64;
+
+/// Returns the class of blocks of `bytes`, 0 to kLargestKept. A table: this is on the path that
+/// takes no lock.
+inline unsigned kept_class(std::size_t bytes) noexcept {
+  static constexpr auto kClassOfUnits = [] {
+    std::array<std::uint8_t, kLargestKept / kLeastAlign + 1> classes{};
+    for (std::size_t units = 0; units < classes.size(); ++units) {
+      classes[units] = static_cast<std::uint8_t>(class_of(units * kLeastAlign));
+    }
+    return classes;
+  }();
+  return kClassOfUnits[(bytes + kLeastAlign - 1) / kLeastAlign];
+}
+
+/// Returns how many blocks of a class a magazine holds at most: 64, and as many as 16 KiB hold.
+constexpr std::uint32_t magazine_blocks(unsigned size_class) {
+  return std::min(kMagazineBlocks, 16384 / class_bytes(size_class));
+}
+
+/// Max bytes of blocks in the magazines that one thread has in one heap.
+inline constexpr std::uint64_t kMagazinesBytes = [] {
+  std::uint64_t bytes = 0;
+  for (unsigned size_class = 0; size_class < kKeptClasses; ++size_class) {
+    bytes += std::uint64_t{magazine_blocks(size_class)} * class_bytes(size_class);
+  }
+  return bytes;
+}();
+static_assert(kMagazinesBytes <= 224 * 1024);
 
 }  // namespace tiermem::heap

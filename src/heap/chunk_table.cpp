@@ -24,20 +24,6 @@ ChunkTable::~ChunkTable() {
   }
 }
 
-std::atomic<Chunk*>* ChunkTable::slot(std::uint64_t granule) const noexcept {
-  const std::uint64_t at = granule >> kLeafBits;
-  // Acquire: partner of the store in enter(), so that the leaf is complete.
-  Leaf* const leaf = at < kLeaves ? leaves_[at].load(std::memory_order_acquire) : nullptr;
-  return leaf == nullptr ? nullptr : &leaf->chunks[granule & ((1u << kLeafBits) - 1)];
-}
-
-Chunk* ChunkTable::find(const void* address) const noexcept {
-  const std::atomic<Chunk*>* const at =
-      slot(reinterpret_cast<std::uintptr_t>(address) >> kGranuleBits);
-  // Acquire: partner of the store in enter(), which follows the construction of the record.
-  return at == nullptr ? nullptr : at->load(std::memory_order_acquire);
-}
-
 bool ChunkTable::enter(const std::byte* begin, std::uint64_t bytes, Chunk* chunk) {
   const std::uint64_t first = reinterpret_cast<std::uintptr_t>(begin) >> kGranuleBits;
   const std::uint64_t end = first + (bytes + kGranule - 1) / kGranule;

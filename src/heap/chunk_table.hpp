@@ -29,7 +29,12 @@ class ChunkTable {
 
   /// Returns the chunk that was entered for the granule of `address`, or nullptr. Another thread
   /// may remove it before the caller looks at it.
-  Chunk* find(const void* address) const noexcept;
+  Chunk* find(const void* address) const noexcept {
+    const std::atomic<Chunk*>* const at =
+        slot(reinterpret_cast<std::uintptr_t>(address) >> kGranuleBits);
+    // Acquire: partner of the store in enter(), which follows the construction of the record.
+    return at == nullptr ? nullptr : at->load(std::memory_order_acquire);
+  }
   /// Returns false, and enters nothing, if the table cannot be allocated.
   bool enter(const std::byte* begin, std::uint64_t bytes, Chunk* chunk);
   void remove(const std::byte* begin, std::uint64_t bytes);
@@ -48,7 +53,12 @@ class ChunkTable {
     Leaf();
     ReservedArray<std::atomic<Chunk*>> chunks{std::size_t{1} << kLeafBits};
   };
-  std::atomic<Chunk*>* slot(std::uint64_t granule) const noexcept;
+  std::atomic<Chunk*>* slot(std::uint64_t granule) const noexcept {
+    const std::uint64_t at = granule >> kLeafBits;
+    // Acquire: partner of the store in enter(), so that the leaf is complete.
+    Leaf* const leaf = at < kLeaves ? leaves_[at].load(std::memory_order_acquire) : nullptr;
+    return leaf == nullptr ? nullptr : &leaf->chunks[granule & ((1u << kLeafBits) - 1)];
+  }
 
   ReservedArray<std::atomic<Leaf*>> leaves_;  // Written under the mutex.
   std::mutex mutex_;

@@ -6,6 +6,8 @@
 #include <cassert>
 #include <cerrno>
 #include <new>
+#include <span>
+#include <utility>
 
 #include "base/error.hpp"
 #include "os/memory_limits.hpp"
@@ -51,16 +53,22 @@ Heap::Heap(Source& source, ChunkTable& table, const HeapOptions& options)
 }
 
 Heap::~Heap() {
+  end_magazines();
   for (unsigned i = 0; i < options_.shards; ++i) {
     for (const std::unique_ptr<Chunk>& chunk : shards_[i].records) {
       if (chunk->pages.has_value()) {
         for (std::uint32_t page = 0; page < chunk->pages->runs.pages(); ++page) {
-          Slab* const slab = chunk->pages->slabs[page];
-          if (slab != nullptr && slab->first_page == page) {
+          Slab* const slab = chunk->slab_at(chunk->piece.begin + page * kPage);
+          if (slab != nullptr) {
             page += slab_pages(slab->size_class) - 1;
-            delete slab;
+            Slab::destroy(slab);
           }
         }
+      }
+    }
+    for (Slab* ended : shards_[i].ended) {
+      while (ended != nullptr) {
+        Slab::destroy(std::exchange(ended, ended->next));
       }
     }
   }
@@ -94,10 +102,17 @@ Result<void*> Heap::allocate(std::uint64_t bytes, std::uint64_t align) {
   const Want want = plan(bytes, align);
   if (want.large != 0) {
     Result<void*> block = allocate_large(want);
-    if (block.code() == Code::no_capacity && give_back_idle()) {
+    if (block.code() == Code::no_capacity && give_back_kept()) {
       block = allocate_large(want);
     }
     return block;
+  }
+  if (want.size_class < kKeptClasses) {
+    if (Magazines* const mine = Magazines::of_thread(*this)) {
+      if (void* const block = allocate_batch(want.size_class, *mine)) [[likely]] {
+        return block;
+      }
+    }
   }
   Shard& shard = home();
   try {
@@ -109,7 +124,12 @@ Result<void*> Heap::allocate(std::uint64_t bytes, std::uint64_t align) {
     }
     Result<void*> block = allocate_in_new_chunk(want, shard);
     if (!block.ok() && block.code() == Code::no_capacity) {
-      if (void* const elsewhere = allocate_anywhere(want)) {
+      void* elsewhere = allocate_anywhere(want);
+      if (elsewhere == nullptr) {
+        (void)Magazines::empty_all(*this, Magazines::kNoLimit);
+        elsewhere = allocate_anywhere(want);
+      }
+      if (elsewhere != nullptr) {
         return elsewhere;
       }
     }
@@ -117,6 +137,28 @@ Result<void*> Heap::allocate(std::uint64_t bytes, std::uint64_t align) {
   } catch (const std::bad_alloc&) {
     return no_records();
   }
+}
+
+// Takes a block for the program, and more for the thread's magazine. Returns null if the shard has
+// none.
+void* Heap::allocate_batch(unsigned size_class, Magazines& mine) {
+  // Calls that need an alignment come here although the magazine has blocks.
+  if (void* const kept = mine.take(size_class, options_.owner)) {
+    return kept;
+  }
+  Batch batch;
+  {
+    Shard& shard = home();
+    const std::lock_guard lock(shard.mutex);
+    batch.n = take_small(shard, size_class, batch.blocks.data(), magazine_blocks(size_class) / 2);
+  }
+  if (batch.n == 0) {
+    return nullptr;
+  }
+  void* const block = batch.blocks[--batch.n].use();
+  mine.fill(batch, size_class, options_.owner);
+  (void)put_back(batch);  // Another thread has begun to empty the magazines.
+  return block;
 }
 
 // If two threads find the shard full at once, both add a chunk; the one that stays without blocks
@@ -185,6 +227,27 @@ void* Heap::allocate_anywhere(const Want& want) {
   return nullptr;
 }
 
+bool Heap::give_back_kept() {
+  const bool gave = Magazines::empty_all(*this, Magazines::kNoLimit);
+  return give_back_idle() || gave;
+}
+
+bool Heap::press(bool on) {
+  constexpr std::int64_t kPatienceNs = 10'000'000;
+  Magazines::allow(*this, !on);
+  if (!on) {
+    return false;
+  }
+  const bool gave = Magazines::empty_all(*this, kPatienceNs);
+  return give_back_idle() || gave;
+}
+
+void Heap::end_magazines() {
+  Magazines::allow(*this, false);
+  (void)Magazines::empty_all(*this, Magazines::kNoLimit);
+  Magazines::await_ending(*this);
+}
+
 // Returns false if there was none.
 bool Heap::give_back_idle() {
   bool any = false;
@@ -221,37 +284,48 @@ Chunk* Heap::add_record(Shard& shard, const Piece& piece) {
 }
 
 void* Heap::take(Shard& shard, const Want& want) {
-  Chunk* chunk = nullptr;
-  std::byte* block = nullptr;
-  std::uint64_t bytes = 0;
   if (want.size_class != kClasses) {
-    Slab* slab = shard.slabs[want.size_class];
+    KeptBlock block;
+    return take_small(shard, want.size_class, &block, 1) != 0 ? block.use() : nullptr;
+  }
+  Chunk* chunk = nullptr;
+  std::byte* const block = take_run(shard, want.pages, chunk);
+  if (block == nullptr) {
+    return nullptr;
+  }
+  const auto first = static_cast<std::size_t>(block - chunk->piece.begin) / kPage;
+  chunk->pages->block[first] = static_cast<std::uint16_t>(want.pages);
+  begin_blocks(shard, *chunk, 1, want.pages * kPage);
+  return block;
+}
+
+// Returns how many blocks there were, up to `n`. They are kept.
+std::uint32_t Heap::take_small(Shard& shard, unsigned size_class, KeptBlock* to, std::uint32_t n) {
+  std::uint32_t taken = 0;
+  while (taken < n) {
+    Slab* slab = shard.slabs[size_class];
     if (slab == nullptr) [[unlikely]] {
-      slab = new_slab(shard, want.size_class);
+      slab = new_slab(shard, size_class);
       if (slab == nullptr) {
-        return nullptr;
+        break;
       }
     }
-    chunk = slab->chunk;
-    block = slab->take(chunk->piece.begin);
-    bytes = slab->block_bytes;
+    const std::uint32_t from_slab = slab->take(to + taken, n - taken);
+    taken += from_slab;
+    begin_blocks(shard, *slab->chunk, from_slab, std::uint64_t{from_slab} * slab->block_bytes);
     if (slab->free == 0) {
-      unlink(shard.slabs[want.size_class], slab);
+      unlink(shard.slabs[size_class], slab);
     }
-  } else {
-    block = take_run(shard, want.pages, chunk);
-    if (block == nullptr) {
-      return nullptr;
-    }
-    const auto first = static_cast<std::size_t>(block - chunk->piece.begin) / kPage;
-    chunk->pages->block[first] = static_cast<std::uint16_t>(want.pages);
-    bytes = want.pages * kPage;
   }
-  if (chunk->live++ == 0 && shard.idle == chunk) {
+  return taken;
+}
+
+void Heap::begin_blocks(Shard& shard, Chunk& chunk, std::uint32_t n, std::uint64_t bytes) {
+  if (shard.idle == &chunk) {
     shard.idle = nullptr;
   }
+  chunk.live += n;
   shard.books.used += bytes;
-  return block;
 }
 
 std::byte* Heap::take_run(Shard& shard, std::uint32_t pages, Chunk*& chunk) {
@@ -277,14 +351,19 @@ Slab* Heap::new_slab(Shard& shard, unsigned size_class) {
     return nullptr;
   }
   const auto first = static_cast<std::uint32_t>((run - chunk->piece.begin) / kPage);
-  Slab* slab = nullptr;
-  try {
-    slab = new Slab(chunk, first, size_class);
-  } catch (const std::bad_alloc&) {
-    end_run(shard, *chunk, first, slab_pages(size_class));
-    return nullptr;
+  Slab* slab = shard.ended[size_class];
+  if (slab != nullptr) {
+    shard.ended[size_class] = slab->next;
+  } else {
+    try {
+      slab = Slab::make(size_class);
+    } catch (const std::bad_alloc&) {
+      end_run(shard, *chunk, first, slab_pages(size_class));
+      return nullptr;
+    }
   }
-  std::fill_n(chunk->pages->slabs.begin() + first, slab_pages(size_class), slab);
+  slab->begin_at(*chunk, first, chunk->piece.begin + first * kPage);
+  chunk->set_slab(first, slab_pages(size_class), slab);
   link(shard.slabs[size_class], slab);
   return slab;
 }
@@ -312,7 +391,7 @@ Found Heap::look(const Chunk& chunk, const void* address, Spot& spot) {
     return offset == 0 ? Found::block : Found::inside;
   }
   spot.page = static_cast<std::uint32_t>(offset / kPage);
-  Slab* const slab = chunk.pages->slabs[spot.page];
+  Slab* const slab = chunk.slab_at(address);
   if (slab == nullptr) {
     if (offset % kPage != 0) {
       return Found::inside;
@@ -324,12 +403,11 @@ Found Heap::look(const Chunk& chunk, const void* address, Spot& spot) {
   }
   spot.slab = slab;
   spot.bytes = slab->block_bytes;
-  const auto in_slab = static_cast<std::uint32_t>(offset - slab->first_page * kPage);
-  spot.index = slab->index_of(in_slab);
-  if (spot.index >= slab->blocks || spot.index * slab->block_bytes != in_slab) {
-    return Found::inside;
-  }
-  return slab->is_free(spot.index) ? Found::freed : Found::block;
+  const std::byte* from = nullptr;
+  spot.index = slab->find(address, from);
+  return spot.index == Slab::kNoBlock ? Found::inside
+         : slab->is_out(spot.index)   ? Found::block
+                                      : Found::freed;
 }
 
 Found Heap::measure(Chunk& chunk, const void* block, std::uint64_t& bytes) {
@@ -342,6 +420,8 @@ Found Heap::measure(Chunk& chunk, const void* block, std::uint64_t& bytes) {
 
 Found Heap::free(Chunk& chunk, void* block, std::uint64_t& bytes) {
   Shard& shard = *chunk.shard;
+  Slab* slab = nullptr;
+  KeptBlock kept;
   Piece done;
   {
     const std::lock_guard lock(shard.mutex);
@@ -351,32 +431,100 @@ Found Heap::free(Chunk& chunk, void* block, std::uint64_t& bytes) {
     if (found != Found::block) {
       return found;
     }
-    shard.books.used -= spot.bytes;
-    if (spot.slab != nullptr) {
-      Slab& slab = *spot.slab;
-      slab.give_back(spot.index);
-      if (slab.free == 1) {
-        link(shard.slabs[slab.size_class], &slab);
+    slab = spot.slab;
+    if (slab != nullptr) {
+      // Another thread may free it at the same time, without the mutex.
+      if (!slab->end_use(spot.index, slab->begin.load(std::memory_order_relaxed))) {
+        return Found::freed;
       }
-      // A slab without blocks is kept while it is the only one of its class with room.
-      if (slab.free == slab.blocks && (slab.previous != nullptr || slab.next != nullptr)) {
-        end_slab(shard, slab);
+      kept = {static_cast<std::byte*>(block), &slab->out()[spot.index]};
+    } else {
+      shard.books.used -= spot.bytes;
+      if (chunk.pages.has_value()) {
+        chunk.pages->block[spot.page] = 0;
+        end_run(shard, chunk, spot.page, static_cast<std::uint32_t>(spot.bytes / kPage));
       }
-    } else if (chunk.pages.has_value()) {
-      chunk.pages->block[spot.page] = 0;
-      end_run(shard, chunk, spot.page, static_cast<std::uint32_t>(spot.bytes / kPage));
+      done = end_blocks(shard, chunk, 1);
     }
-    if (--chunk.live != 0) {
-      return found;
-    }
-    if (chunk.pages.has_value() && shard.idle == nullptr) {
-      shard.idle = &chunk;
-      return found;
-    }
-    done = end_chunk(shard, chunk);
   }
-  chunk.heap->source_.give_back(done);
+  if (slab != nullptr) {
+    chunk.heap->keep(kept, slab->size_class);
+  } else if (done.begin != nullptr) {
+    chunk.heap->source_.give_back(done);
+  }
   return Found::block;
+}
+
+// Keeps a block in the thread's magazine if it has one, otherwise frees it.
+void Heap::keep(const KeptBlock& block, unsigned size_class) {
+  Batch batch;
+  Magazines* const mine = size_class < kKeptClasses ? Magazines::of_thread(*this) : nullptr;
+  if (mine != nullptr) {
+    mine->keep(block, size_class, options_.owner, batch);
+  } else {
+    batch.add(block);
+  }
+  (void)put_back(batch);
+}
+
+// Frees kept blocks. Returns whether a chunk went back to the source.
+bool Heap::put_back(const Batch& batch) {
+  bool gave = false;
+  const std::span blocks = std::span(batch.blocks).first(batch.n);
+  for (std::size_t i = 0; i < blocks.size();) {
+    Piece done;
+    {
+      Chunk* chunk = table_.find(blocks[i].begin);
+      Shard& shard = *chunk->shard;
+      const std::lock_guard lock(shard.mutex);
+      while (chunk != nullptr && chunk->shard == &shard && done.begin == nullptr) {
+        Slab& slab = *chunk->slab_at(blocks[i].begin);
+        // Neighbours in a magazine are mostly of one slab.
+        std::size_t end = i + 1;
+        while (end < blocks.size() && slab.has(blocks[end].out)) {
+          ++end;
+        }
+        done = put_back(shard, slab, blocks.subspan(i, end - i));
+        i = end;
+        chunk = i < blocks.size() ? table_.find(blocks[i].begin) : nullptr;
+      }
+    }
+    if (done.begin != nullptr) {
+      source_.give_back(done);
+      gave = true;
+    }
+  }
+  return gave;
+}
+
+Piece Heap::put_back(Shard& shard, Slab& slab, std::span<const KeptBlock> blocks) {
+  Chunk& chunk = *slab.chunk;
+  const auto n = static_cast<std::uint32_t>(blocks.size());
+  shard.books.used -= std::uint64_t{n} * slab.block_bytes;
+  const bool was_full = slab.free == 0;
+  slab.put_back(blocks);
+  if (was_full) {
+    link(shard.slabs[slab.size_class], &slab);
+  }
+  // A slab without blocks is kept while it is the only one of its class with room.
+  if (slab.free == slab.blocks && (slab.previous != nullptr || slab.next != nullptr)) {
+    end_slab(shard, slab);
+  }
+  return end_blocks(shard, chunk, n);
+}
+
+// `n` blocks of the chunk have ended. Returns the memory of the chunk if they were the last ones
+// and the shard keeps another chunk; the caller returns it to the source.
+Piece Heap::end_blocks(Shard& shard, Chunk& chunk, std::uint32_t n) {
+  chunk.live -= n;
+  if (chunk.live != 0) {
+    return {};
+  }
+  if (chunk.pages.has_value() && shard.idle == nullptr) {
+    shard.idle = &chunk;
+    return {};
+  }
+  return end_chunk(shard, chunk);
 }
 
 void Heap::end_run(Shard& shard, Chunk& chunk, std::uint32_t first, std::uint32_t n) {
@@ -388,16 +536,17 @@ void Heap::end_slab(Shard& shard, Slab& slab) {
   Chunk& chunk = *slab.chunk;
   const std::uint32_t n = slab_pages(slab.size_class);
   unlink(shard.slabs[slab.size_class], &slab);
-  std::fill_n(chunk.pages->slabs.begin() + slab.first_page, n, nullptr);
+  chunk.set_slab(slab.first_page, n, nullptr);
   end_run(shard, chunk, slab.first_page, n);
-  delete &slab;
+  slab.next = shard.ended[slab.size_class];
+  shard.ended[slab.size_class] = &slab;
 }
 
 // For a chunk without blocks. The record becomes spare, and the caller returns the memory.
 Piece Heap::end_chunk(Shard& shard, Chunk& chunk) {
   if (chunk.pages.has_value()) {
     for (std::uint32_t page = 0; page < chunk.pages->runs.pages(); ++page) {
-      if (Slab* const slab = chunk.pages->slabs[page]) {
+      if (Slab* const slab = chunk.slab_at(chunk.piece.begin + page * kPage)) {
         end_slab(shard, *slab);
       }
     }

@@ -4,7 +4,8 @@
 // elsewhere, so blocks may be on a disk, and a wrong pointer of the program cannot corrupt it.
 //
 // Chunks belong to shards, and a thread's blocks come from one of them. A chunk without blocks
-// returns to the source, except for one in each shard.
+// returns to the source, except for one in each shard. Threads keep small blocks in magazines
+// (magazines.hpp), and reach the heap once for many calls.
 //
 // Threads: any. Each shard has one short mutex; none is held during a call of the source.
 #pragma once
@@ -16,9 +17,11 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 
 #include "heap/chunk.hpp"
 #include "heap/chunk_table.hpp"
+#include "heap/magazines.hpp"
 #include "tiermem/status.hpp"
 
 namespace tiermem::heap {
@@ -36,11 +39,16 @@ class Source {
 struct HeapOptions {
   std::uint64_t chunk_bytes = std::uint64_t{2} << 20;  ///< A power of two, 256 KiB to 2 MiB.
   unsigned shards = 1;
+  /// Max number of threads with magazines. Each may hold kMagazinesBytes.
+  unsigned magazines = 0;
+  /// The owner of the heap, by which threads find their magazines, and the places that it serves.
+  const void* owner = nullptr;
+  unsigned uses = 0;  ///< Bits of Use. No other heap of the owner has one of them.
 };
 
 /// The accounting in bytes. Invariant: held >= used.
 struct HeapBooks {
-  std::uint64_t used = 0;  ///< Bytes of allocated blocks, including rounding.
+  std::uint64_t used = 0;  ///< Bytes of allocated blocks, including rounding. Not those kept.
   std::uint64_t held = 0;  ///< Bytes from the source.
 };
 
@@ -59,11 +67,12 @@ struct alignas(64) Shard {
   std::mutex mutex;
   // Guarded by the mutex, with the records of all its chunks.
   std::array<Slab*, kClasses> slabs{};     ///< Slabs with a free block, by class.
+  std::array<Slab*, kClasses> ended{};     ///< Records without pages, by class.
   std::array<Chunk*, kRunLists> chunks{};  ///< By bit_width(longest free run).
   Chunk* idle = nullptr;                   ///< The kept chunk without blocks.
   Chunk* spare = nullptr;                  ///< Records without memory.
   Vector<std::unique_ptr<Chunk>> records;  ///< All of them.
-  HeapBooks books;
+  HeapBooks books;                         ///< `used`: with the blocks that threads keep.
 };
 
 class Heap {
@@ -91,14 +100,28 @@ class Heap {
 
   HeapBooks books();
 
+  /// Gives back what is kept: the blocks in magazines, and the chunks without blocks. Returns
+  /// whether memory went back to the source.
+  bool give_back_kept();
+  /// On: does that, and keeps no blocks until it is off. Waits a bounded time for threads that do
+  /// not run. One thread at a time.
+  bool press(bool on);
+  /// Ends all magazines for good. No call may begin afterwards.
+  void end_magazines();
+
   /// [forking thread] No other thread may be inside the heap during the fork.
   void before_fork();
   void after_fork();
+  /// [child of fork] Frees the blocks that threads of the parent kept.
+  void recover();
 
-  /// Derives accounting and lists again from the blocks; returns false if they differ. For tests.
+  /// Derives accounting and lists again from the blocks; returns false if they differ. For tests;
+  /// no thread may be inside the heap or its magazines.
   bool test_consistent();
 
  private:
+  friend class Magazines;
+
   /// The kind of memory for a block of some size: exactly one of the three members is set.
   struct Want {
     unsigned size_class = kClasses;  // kClasses: not set.
@@ -117,14 +140,23 @@ class Heap {
   Shard& home() noexcept;
 
   Result<void*> allocate_large(const Want& want);
+  void* allocate_batch(unsigned size_class, Magazines& mine);
   Result<void*> allocate_in_new_chunk(const Want& want, Shard& shard);
   void* allocate_anywhere(const Want& want);
   bool give_back_idle();
+  void keep(const KeptBlock& block, unsigned size_class);
+  bool put_back(const Batch& batch);
+  void recover(Shard& shard, Chunk& chunk);
 
   // Requires the shard's mutex.
   static void* take(Shard& shard, const Want& want);
+  static std::uint32_t take_small(Shard& shard, unsigned size_class, KeptBlock* to,
+                                  std::uint32_t n);
   static std::byte* take_run(Shard& shard, std::uint32_t pages, Chunk*& chunk);
   static Slab* new_slab(Shard& shard, unsigned size_class);
+  static void begin_blocks(Shard& shard, Chunk& chunk, std::uint32_t n, std::uint64_t bytes);
+  static Piece put_back(Shard& shard, Slab& slab, std::span<const KeptBlock> blocks);
+  static Piece end_blocks(Shard& shard, Chunk& chunk, std::uint32_t n);
   static Found look(const Chunk& chunk, const void* address, Spot& spot);
   static void relist(Shard& shard, Chunk& chunk);
   static void end_run(Shard& shard, Chunk& chunk, std::uint32_t first, std::uint32_t n);
@@ -141,6 +173,10 @@ class Heap {
   ChunkTable& table_;
   const HeapOptions options_;
   const std::unique_ptr<Shard[]> shards_;
+  // Guarded by the mutex of all Magazines, which alone use them.
+  bool keeps_ = true;
+  unsigned bound_ = 0;   // Number of threads with magazines.
+  unsigned ending_ = 0;  // Number of threads that end, and are emptying theirs.
 };
 
 }  // namespace tiermem::heap

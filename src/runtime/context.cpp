@@ -556,8 +556,13 @@ Result<std::byte*> Context::address_on(Handle buffer, Place where) try {
   return why_thrown("address_on", thrown);
 }
 
-Result<void*> Context::malloc_at(Place place, std::uint64_t bytes, std::uint64_t alignment) try {
-  const InCall call(*this);
+namespace {
+
+// The calls on objects that need more than the magazines of the thread. Not inlined: what they need
+// would be saved on each call that does not need them.
+[[gnu::noinline]] Result<void*> malloc_in_call(const Context& context, Place place,
+                                               std::uint64_t bytes, std::uint64_t alignment) try {
+  const InCall call(context);
   Status usable = call->usable("malloc");
   if (!usable.ok()) [[unlikely]] {
     return usable;
@@ -569,6 +574,32 @@ Result<void*> Context::malloc_at(Place place, std::uint64_t bytes, std::uint64_t
   return call->placed.allocate(place, bytes, alignment);
 } catch (const std::exception& thrown) {
   return why_thrown("malloc", thrown);
+}
+
+[[gnu::noinline]] Status free_in_call(const Context& context, void* block,
+                                      const StreamOrder& after) try {
+  const InCall call(context);
+  Status usable = call->usable("free_ptr");
+  if (block == nullptr || !usable.ok()) {
+    return usable;
+  }
+  // A device's addresses are not addresses of host memory.
+  if (!after.is_host() || (!call->gpus().empty() && call->device_memory.find(block))) {
+    const NoCancel while_it_waits;
+    return call->device_memory.free(block, after);
+  }
+  return call->placed.free(block);
+} catch (const std::exception& thrown) {
+  return why_thrown("free_ptr", thrown);
+}
+
+}  // namespace
+
+// Relaxed in this call and in free_ptr: the pointer is only compared.
+Result<void*> Context::malloc_at(Place place, std::uint64_t bytes, std::uint64_t alignment) {
+  void* const kept =
+      PlacedMemory::take_kept(impl_.load(std::memory_order_relaxed), place, bytes, alignment);
+  return kept != nullptr ? Result<void*>(kept) : malloc_in_call(*this, place, bytes, alignment);
 }
 
 Result<void*> Context::calloc_at(Place place, std::uint64_t count, std::uint64_t bytes,
@@ -614,20 +645,10 @@ Result<void*> Context::realloc_at(Place place, void* block, std::uint64_t bytes,
   return why_thrown("realloc", thrown);
 }
 
-Status Context::free_ptr(void* block, const StreamOrder& after) try {
-  const InCall call(*this);
-  Status usable = call->usable("free_ptr");
-  if (block == nullptr || !usable.ok()) {
-    return usable;
-  }
-  // A device's addresses are not addresses of host memory.
-  if (!after.is_host() || call->device_memory.find(block)) {
-    const NoCancel while_it_waits;
-    return call->device_memory.free(block, after);
-  }
-  return call->placed.free(block);
-} catch (const std::exception& thrown) {
-  return why_thrown("free_ptr", thrown);
+Status Context::free_ptr(void* block, const StreamOrder& after) {
+  const bool kept =
+      after.is_host() && PlacedMemory::give_kept(impl_.load(std::memory_order_relaxed), block);
+  return kept ? Status() : free_in_call(*this, block, after);
 }
 
 Result<std::uint64_t> Context::usable_size(const void* block) const try {

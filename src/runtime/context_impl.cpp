@@ -239,6 +239,7 @@ Status Context::Impl::build(const HostFacts&) {
     slots.push_back(block.get());
   }
   mover_ = std::make_unique<Mover>(residency, spaces, slots, files_.get(), *workers_, options);
+  mover_->attach(&placed);
   if (!gpus_.empty() && !mover_->has_staging()) {
     return fail(Code::no_capacity,
                 "gpu: a staging piece of {} is more than a quarter of the DRAM budget of {}; raise "
@@ -558,6 +559,7 @@ Status Context::Impl::close(bool force, Timeout timeout) {
     std::this_thread::yield();  // Lasts for the few instructions of post().
   }
   inspector_.stop();
+  placed.close();
   Request drain;
   drain.kind = RequestKind::drain;
   drain.deadline_ns = deadline_of(timeout);

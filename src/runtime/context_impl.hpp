@@ -235,6 +235,8 @@ class Context::Impl {
 
   // fork.cpp: called by the forking thread.
   void before_fork();
+  /// Before the fork, too, once all contexts are held up.
+  void hold_heaps();
   void after_fork_in_parent();
   /// Returns false if the context ends here, with its windows.
   bool after_fork_in_child();

@@ -20,6 +20,7 @@
 #include "base/kept_descriptors.hpp"
 #include "base/log.hpp"
 #include "base/results.hpp"
+#include "heap/magazines.hpp"
 #include "runtime/context_impl.hpp"
 
 namespace tiermem {
@@ -104,6 +105,12 @@ void before_fork() {
   for (Context::Impl* impl : *g_contexts) {
     impl->before_fork();
   }
+  // After all movers stand still, because a mover empties magazines, and before the locks of the
+  // heaps, because blocks go from magazines to heaps.
+  heap::Magazines::before_fork();
+  for (Context::Impl* impl : *g_contexts) {
+    impl->hold_heaps();
+  }
   LiveViews::before_fork();
   arena_before_fork();
 }
@@ -113,6 +120,7 @@ void after_fork_in_parent() {
   const ReserveScope reserve;
   arena_after_fork();
   LiveViews::after_fork();
+  heap::Magazines::after_fork();
   for (Context::Impl* impl : *g_contexts) {
     impl->after_fork_in_parent();
   }
@@ -125,6 +133,8 @@ void after_fork_in_child() {
   arena_after_fork();
   LiveViews::after_fork_in_child();
   LiveViews::after_fork();
+  heap::Magazines::after_fork_in_child();
+  heap::Magazines::after_fork();
   std::erase_if(*g_contexts, [](Context::Impl* impl) { return !impl->after_fork_in_child(); });
   g_contexts_mutex.unlock();
 }
@@ -168,7 +178,6 @@ void Context::Impl::before_fork() {
   }
   gate_.close();
   ops.before_fork();
-  placed.before_fork();
   if (stands) {
     reap_children();  // Each child costs a descriptor.
     bool has_room = true;
@@ -189,6 +198,12 @@ void Context::Impl::before_fork() {
           "create a new context",
           std::strerror(errno));
     }
+  }
+}
+
+void Context::Impl::hold_heaps() {
+  if (held_) {
+    placed.before_fork();
   }
 }
 
@@ -273,6 +288,7 @@ bool Context::Impl::after_fork_in_child() {
     lifelines_.clear();
     return false;
   }
+  placed.recover();
   if (const Status seen = start_inspector(); !seen.ok()) {
     log_warn("fork: this child cannot answer `tiermem why`: {}", seen.message());
   }

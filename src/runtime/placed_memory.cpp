@@ -20,18 +20,28 @@ constexpr std::uint64_t kMostChunk = std::uint64_t{2} << 20;
 // The unit that moves: small objects are touched at random.
 constexpr std::uint64_t kSmallObjectExtent = std::uint64_t{64} << 10;
 constexpr unsigned kMostShards = 64;
+constexpr unsigned kMostMagazines = 4096;
 // A block of this size keeps its place whatever its new size.
 constexpr std::uint64_t kNeverSmaller = 64;
 
 // Each shard keeps a chunk. All shards' chunks, except one, take at most a thirty-second of the
-// budget.
-heap::HeapOptions options_of(std::uint64_t budget) {
+// budget. The blocks that threads keep take at most a sixteenth.
+heap::HeapOptions options_of(const Context::Impl& context, bool moves) {
+  const std::uint64_t budget = context.config.dram.budget;
   heap::HeapOptions options;
   options.chunk_bytes = std::clamp(std::bit_floor(budget / 32), kLeastChunk, kMostChunk);
   const std::uint64_t fit = budget / 32 / options.chunk_bytes;
   const std::uint64_t useful = std::min(kMostShards, std::thread::hardware_concurrency());
   options.shards =
       static_cast<unsigned>(std::clamp<std::uint64_t>(fit, 1, std::max<std::uint64_t>(1, useful)));
+  options.magazines = static_cast<unsigned>(
+      std::min<std::uint64_t>(budget / 16 / heap::kMagazinesBytes, kMostMagazines));
+  options.owner = &context;
+  // Where memory cannot move, the heap of memory that stays serves every place.
+  options.uses = moves                              ? static_cast<unsigned>(heap::Use::any)
+                 : context.host_space().maps_well() ? static_cast<unsigned>(heap::Use::fixed)
+                                                    : static_cast<unsigned>(heap::Use::fixed) |
+                                                          static_cast<unsigned>(heap::Use::any);
   return options;
 }
 
@@ -128,7 +138,7 @@ class PlacedMemory::BufferSource final : public heap::Source {
 
 struct PlacedMemory::Made : InArena {
   Made(Context::Impl& context, heap::ChunkTable& table, bool moves)
-      : source(context, moves), heap(source, table, options_of(context.config.dram.budget)) {}
+      : source(context, moves), heap(source, table, options_of(context, moves)) {}
   BufferSource source;
   heap::Heap heap;
 };
@@ -279,24 +289,36 @@ Result<std::uint64_t> PlacedMemory::size_of(const char* call, const void* block)
   return bytes;
 }
 
-void PlacedMemory::add_stats(Stats& stats) const {
-  for (Made* const made :
-       {tiered_.load(std::memory_order_acquire), fixed_.load(std::memory_order_acquire)}) {
-    if (made != nullptr) {
-      const heap::HeapBooks books = made->heap.books();
-      stats.placed_used += books.used;
-      stats.placed_held += books.held;
+template <typename Do>
+void PlacedMemory::each_heap(Do&& act) const {
+  for (const std::atomic<Made*>* const which : {&tiered_, &fixed_}) {
+    if (Made* const made = which->load(std::memory_order_acquire)) {
+      act(made->heap);
     }
   }
 }
 
+void PlacedMemory::add_stats(Stats& stats) const {
+  each_heap([&](heap::Heap& heap) {
+    const heap::HeapBooks books = heap.books();
+    stats.placed_used += books.used;
+    stats.placed_held += books.held;
+  });
+}
+
+bool PlacedMemory::press(bool on) {
+  bool gave = false;
+  each_heap([&](heap::Heap& heap) { gave = heap.press(on) || gave; });
+  return gave;
+}
+
+void PlacedMemory::close() {
+  each_heap([](heap::Heap& heap) { heap.end_magazines(); });
+}
+
 void PlacedMemory::before_fork() {
   mutex_.lock();
-  for (Made* const made : {tiered_.load(), fixed_.load()}) {
-    if (made != nullptr) {
-      made->heap.before_fork();
-    }
-  }
+  each_heap([](heap::Heap& heap) { heap.before_fork(); });
   if (heap::ChunkTable* const table = table_.load()) {
     table->before_fork();
   }
@@ -306,12 +328,12 @@ void PlacedMemory::after_fork() {
   if (heap::ChunkTable* const table = table_.load()) {
     table->after_fork();
   }
-  for (Made* const made : {tiered_.load(), fixed_.load()}) {
-    if (made != nullptr) {
-      made->heap.after_fork();
-    }
-  }
+  each_heap([](heap::Heap& heap) { heap.after_fork(); });
   mutex_.unlock();
+}
+
+void PlacedMemory::recover() {
+  each_heap([](heap::Heap& heap) { heap.recover(); });
 }
 
 }  // namespace tiermem

@@ -10,16 +10,37 @@
 #include <mutex>
 
 #include "heap/heap.hpp"
+#include "heap/magazines.hpp"
+#include "mover/kept_memory.hpp"
 #include "tiermem/context.hpp"
 
 namespace tiermem {
 
-class PlacedMemory {
+class PlacedMemory final : public KeptMemory {
  public:
   explicit PlacedMemory(Context::Impl& context);
   ~PlacedMemory();
   PlacedMemory(const PlacedMemory&) = delete;
   PlacedMemory& operator=(const PlacedMemory&) = delete;
+
+  // The calls that take no lock, and mark no call: the magazines of a thread tell by themselves
+  // whether the context is open. `context` need not exist any more.
+  /// Returns an object from the calling thread's magazines, or null: allocate() does the rest.
+  static void* take_kept(const Context::Impl* context, Place place, std::uint64_t bytes,
+                         std::uint64_t align) noexcept {
+    if (bytes > heap::kLargestKept || place.kind > Kind::dram || place.index != 0 ||
+        (align & (align - 1)) != 0 || align - 1 >= heap::kLeastAlign) [[unlikely]] {
+      return nullptr;
+    }
+    return heap::Magazines::take(context,
+                                 place.kind == Kind::any ? heap::Use::any : heap::Use::fixed,
+                                 heap::kept_class(bytes));
+  }
+  /// Frees an object into the calling thread's magazines. Returns false if it is not one, or if
+  /// they have no room: free() does the rest.
+  static bool give_kept(const Context::Impl* context, void* block) noexcept {
+    return heap::Magazines::give(context, block);
+  }
 
   // See Context::malloc_at, calloc_at, realloc_at, free_ptr and usable_size.
   Result<void*> allocate(Place place, std::uint64_t bytes, std::uint64_t align);
@@ -30,9 +51,15 @@ class PlacedMemory {
 
   void add_stats(Stats& stats) const;
 
+  bool press(bool on) override;
+  /// The context closes: no thread finds its magazines any more.
+  void close();
+
   // [the forking thread] No thread is inside until after_fork().
   void before_fork();
   void after_fork();
+  /// [child of fork] Frees the blocks that threads of the parent kept.
+  void recover();
 
  private:
   class BufferSource;  // The source of a heap.
@@ -40,6 +67,8 @@ class PlacedMemory {
   Result<heap::Heap*> heap_of(Place place);
   Result<std::uint64_t> size_of(const char* call, const void* block) const;
   Result<heap::Heap*> heap(std::atomic<Made*>& which, bool moves);
+  template <typename Do>
+  void each_heap(Do&& act) const;
 
   Context::Impl& context_;
   // Made on first use, then constant. The table comes before the heaps.

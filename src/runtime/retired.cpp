@@ -116,6 +116,7 @@ void Context::Impl::end() {
     return;
   }
   best_effort(close(true, Timeout::seconds(10)), "the descriptor is gone in any case");
+  placed.close();  // A call may have made a heap during close().
   stop();
   delist();
   (void)await_releases(Request::kForever);  // Memory that a kernel still uses must not be freed.

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -194,6 +196,42 @@ TEST_P(InEachPlace, what_is_freed_goes_back_to_the_budget) {
   EXPECT_TRUE(budget_is_free());
 }
 
+// The last blocks that a thread frees are in many chunks, and it keeps them.
+TEST_P(InEachPlace, blocks_that_a_thread_keeps_go_back_when_memory_is_short) {
+  std::barrier both(2);
+  std::thread thread([&] {
+    for (int round = 0; round < 2; ++round) {
+      std::vector<Object> objects;
+      for (std::uint64_t i = 0; i < 8 * kMiB / 64; ++i) {
+        auto made = object(GetParam(), 64, i);
+        ASSERT_TRUE(made.ok()) << made.message();
+        objects.push_back(*made);
+      }
+      std::shuffle(objects.begin(), objects.end(), std::mt19937_64(1));
+      for (const Object& each : objects) {
+        end(each);
+      }
+      refuses(objects.back().words, "freed before (a block of 64 bytes)");
+      both.arrive_and_wait();
+      both.arrive_and_wait();
+    }
+  });
+  both.arrive_and_wait();
+  EXPECT_EQ(context->stats().placed_used, 0u);
+  EXPECT_GT(context->stats().placed_held, 2 * kMiB);
+  EXPECT_TRUE(budget_is_free());
+  if (GetParam() == kDram) {  // Other memory leaves without the heap.
+    EXPECT_EQ(context->stats().placed_held, 0u);
+  }
+  both.arrive_and_wait();
+  both.arrive_and_wait();
+  const Status lowered = context->set_budget(kDram, 4 * kMiB, Timeout::seconds(10));
+  EXPECT_TRUE(lowered.ok()) << lowered.message();
+  EXPECT_LE(context->stats().dram_used, 4 * kMiB);
+  both.arrive_and_wait();
+  thread.join();
+}
+
 TEST_P(InEachPlace, a_pointer_that_is_no_object_is_an_error_that_names_it) {
   int local = 0;
   refuses(&local, "not in memory");
@@ -209,6 +247,12 @@ TEST_P(InEachPlace, a_pointer_that_is_no_object_is_an_error_that_names_it) {
   EXPECT_EQ(other->free_ptr(made->words).code(), Code::invalid_argument);
   end(*made);
   refuses(made->words, "freed before (a block of 4096 bytes)");
+  auto small = object(GetParam(), 64, 4);
+  ASSERT_TRUE(small.ok());
+  refuses(small->words + 1, "no block begins at");
+  end(*small);  // The thread keeps it.
+  refuses(small->words, "freed before (a block of 64 bytes)");
+  std::thread([&] { refuses(small->words, "freed before (a block of 64 bytes)"); }).join();
   end(*large);
   refuses(large->words, "not in memory");
   end(*kept);
@@ -216,6 +260,7 @@ TEST_P(InEachPlace, a_pointer_that_is_no_object_is_an_error_that_names_it) {
 }
 
 TEST_P(InEachPlace, closing_ends_what_is_still_there) {
+  ASSERT_TRUE(object(GetParam(), 64, 1).ok());  // The thread keeps others like it.
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(object(GetParam(), 10'000, 1).ok());
   }
@@ -224,6 +269,7 @@ TEST_P(InEachPlace, closing_ends_what_is_still_there) {
   const Status closed = context->close();
   EXPECT_TRUE(closed.ok()) << closed.message();
   EXPECT_EQ(context->malloc_at(GetParam(), 1).code(), Code::shut_down);
+  EXPECT_EQ(context->malloc_at(GetParam(), 64).code(), Code::shut_down);
   EXPECT_EQ(context->free_ptr(object_of_mine->words).code(), Code::shut_down);
   EXPECT_EQ(context->usable_size(object_of_mine->words).code(), Code::shut_down);
 }
