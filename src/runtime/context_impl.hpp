@@ -154,8 +154,7 @@ class Context::Impl {
   Status run_rows(std::unique_ptr<RowCall> call, const Rows& rows);
   Result<OpHandle> run_rows_later(std::unique_ptr<RowCall> call, const Rows& rows,
                                   std::unique_ptr<Request> op);
-  /// Runs a call that copies a list as an operation. Errors: unsupported with fork=follow; those of
-  /// Errands::send().
+  /// Runs a call that copies a list as an operation. Errors: those of Errands::send().
   Result<OpHandle> run_later(std::unique_ptr<Errand> errand, std::unique_ptr<Request> op);
   /// Minimum size of a read of this buffer's slots and files, in bytes.
   std::uint32_t read_unit(const BufferRecord& record) const { return mover_->read_unit(record); }

@@ -2,6 +2,7 @@
 #include "runtime/errands.hpp"
 
 #include <cerrno>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -20,6 +21,7 @@ Result<OpHandle> Errands::send(Ops& ops, std::unique_ptr<Request> op,
   if (idle_ <= queue_.size() && threads_.size() < most_) {
     try {
       threads_.reserve(most_);
+      running_.reserve(most_);
       threads_.push_back(own_thread<UsesReserve::no>("tiermem-errand", [this] { work(); }));
       ++idle_;  // From now on, so that the next errand does not count on it as well.
     } catch (const std::system_error&) {
@@ -58,6 +60,7 @@ void Errands::work() {
     }
     Sent next = std::move(queue_.front());
     queue_.pop_front();
+    running_.push_back(next.op);
     --idle_;
     lock.unlock();
     try {
@@ -68,10 +71,31 @@ void Errands::work() {
       next.op->status = why_thrown("operation", thrown);
     }
     next.errand.reset();  // It uses the operation's flag.
-    next.op->on_done(*next.op);
     lock.lock();
+    // Under the mutex, so that a child of fork finds the operation among these or done.
+    std::erase(running_, next.op);
+    next.op->on_done(*next.op);
     ++idle_;
   }
+}
+
+// A running errand is on the stack of a thread that does not exist, and never ends.
+void Errands::follow_fork() {
+  new (&mutex_) std::mutex;
+  new (&sent_) std::condition_variable;
+  for (std::thread& thread : threads_) {
+    new (&thread) std::thread;
+  }
+  threads_.clear();
+  idle_ = 0;
+  for (; !queue_.empty(); queue_.pop_front()) {
+    running_.push_back(queue_.front().op);
+  }
+  for (Request* const op : running_) {
+    op->status = fail(Code::shut_down, "fork: asked before it, and answered in the parent only");
+    op->on_done(*op);
+  }
+  running_.clear();
 }
 
 void Errands::stop() {

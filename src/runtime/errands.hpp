@@ -31,6 +31,13 @@ class Errands {
   /// Any thread. Returns when all errands have ended: everything they wait for must end.
   void stop();
 
+  /// [the forking thread] No thread begins or ends an errand until after_fork().
+  void before_fork() { mutex_.lock(); }
+  void after_fork() { mutex_.unlock(); }
+  /// [child of fork, its only thread] Ends all operations with shut_down: their threads do not
+  /// exist here. Call it instead of after_fork().
+  void follow_fork();
+
  private:
   struct Sent {
     Request* op = nullptr;  // Owned by the operations until it ends.
@@ -43,6 +50,7 @@ class Errands {
   std::condition_variable sent_;
   // Guarded by mutex_.
   Deque<Sent> queue_;
+  Vector<Request*> running_;  // The operations of the errands that threads run. Has room.
   bool stop_ = false;
   std::size_t idle_ = 0;
   Vector<std::thread> threads_;

@@ -177,6 +177,8 @@ void Context::Impl::before_fork() {
               kMostRestNs / 1'000'000'000);
   }
   gate_.close();
+  errands_->before_fork();  // Before the operations: an errand begins one.
+  copy_errands_->before_fork();
   ops.before_fork();
   if (stands) {
     reap_children();  // Each child costs a descriptor.
@@ -218,6 +220,8 @@ void Context::Impl::after_fork_in_parent() {
   }
   placed.after_fork();
   ops.after_fork();
+  copy_errands_->after_fork();
+  errands_->after_fork();
   gate_.open();
   still_.end();
   port_->wake();  // It may have gone to sleep with requests that it did not accept at rest.
@@ -308,6 +312,8 @@ Status Context::Impl::follow_fork() {
   }
   host_space_->note_fork();
   ops.follow_fork();  // Before operations end here.
+  errands_->follow_fork();
+  copy_errands_->follow_fork();
   // Before any thread starts: a new thread may get the stack that holds the request of an ended
   // thread.
   mover_->child_of_parent();

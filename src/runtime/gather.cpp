@@ -131,21 +131,11 @@ Result<OpHandle> Context::Impl::run_rows_later(std::unique_ptr<RowCall> call, co
   if (!status.ok()) {
     return status;
   }
-  if (config.fork == Fork::follow) {
-    return fail(Code::unsupported,
-                "gather, scatter: with fork=follow there is no thread for operations; call it "
-                "without an operation");
-  }
   return errands_->send(ops, std::move(op), std::move(call));
 }
 
 Result<OpHandle> Context::Impl::run_later(std::unique_ptr<Errand> errand,
                                           std::unique_ptr<Request> op) {
-  if (config.fork == Fork::follow) {
-    return fail(Code::unsupported,
-                "copy, store: with fork=follow there is no thread for operations; call it without "
-                "an operation");
-  }
   return copy_errands_->send(ops, std::move(op), std::move(errand));
 }
 
