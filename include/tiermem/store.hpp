@@ -57,7 +57,7 @@ class TIERMEM_API Store {
   static constexpr std::uint64_t kLargestObject = std::uint64_t{128} << 20;
 
   /// Opens an empty store. The context must exist when the store is used; after its end every call
-  /// returns `shut_down`.
+  /// returns `shut_down`. With the option fork=follow the store is empty in a child of fork().
   ///
   /// - Errors: invalid_argument: the capacity is 0. no_capacity: allocation of the records failed.
   static Result<std::unique_ptr<Store>> open(Context& context, const StoreOptions& options);

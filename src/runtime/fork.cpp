@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -33,6 +34,7 @@ constexpr std::int64_t kLookForChildrenNs = 100'000'000;
 // All live contexts. Locked during a fork, so that the child sees a complete list.
 constinit std::mutex g_contexts_mutex;
 constinit Immortal<Vector<Context::Impl*>> g_contexts;
+constinit std::atomic<std::uint64_t> g_forks_behind{0};
 
 }  // namespace
 
@@ -127,9 +129,15 @@ void after_fork_in_parent() {
   g_contexts_mutex.unlock();
 }
 
+std::uint64_t forks_behind() noexcept {
+  // Relaxed: it changes before any other thread of this process exists.
+  return g_forks_behind.load(std::memory_order_relaxed);
+}
+
 void after_fork_in_child() {
   const ArenaScope inside;
   const ReserveScope reserve;
+  g_forks_behind.fetch_add(1, std::memory_order_relaxed);
   arena_after_fork();
   LiveViews::after_fork_in_child();
   LiveViews::after_fork();

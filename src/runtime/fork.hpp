@@ -34,6 +34,10 @@ void before_fork();
 void after_fork_in_parent();
 void after_fork_in_child();
 
+/// Returns the number of forks that this process and its ancestors are children of, as far as the
+/// handlers ran. It changes only while the process has one thread.
+std::uint64_t forks_behind() noexcept;
+
 /// Where the mover's thread stands still while the process forks.
 class StandStill {
  public:

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "runtime/context_impl.hpp"
 #include "runtime/errands.hpp"
+#include "runtime/fork.hpp"
 #include "runtime/in_call.hpp"
 #include "runtime/prefetcher.hpp"
 #include "runtime/range_reader.hpp"
@@ -28,11 +29,17 @@ class Store::Impl : public InArena {
   Impl(Context& context, const StoreOptions& options)
       : context_(context),
         name_(options.name != nullptr ? options.name : "store"),
-        shelf_(options.capacity_bytes) {}
+        capacity_(options.capacity_bytes),
+        books_(new Books(capacity_)) {}
   ~Impl() {
+    Books* const books = books_.load();
+    if (books->forks != forks_behind()) {
+      return;  // Those of the parent: see books().
+    }
     Vector<Handle> gone;
-    shelf_.clear(gone);
+    books->shelf.clear(gone);
     free(gone);
+    delete books;
   }
 
   /// Which of the two copies a call makes.
@@ -47,20 +54,39 @@ class Store::Impl : public InArena {
   StoreStats stats() const;
 
   // Operations in progress: their errands use this object.
-  void begin_operation() { operations_.fetch_add(1, std::memory_order_relaxed); }
-  void end_operation() {
+  using Operations = std::atomic<std::uint32_t>;
+  /// Returns the count that end_operation() decreases: after a fork, the parent's.
+  Operations& begin_operation() {
+    Operations& operations = books().operations;
+    operations.fetch_add(1, std::memory_order_relaxed);
+    return operations;
+  }
+  static void end_operation(Operations& operations) {
     // Release: the destructor sees what the errand did.
-    if (operations_.fetch_sub(1, std::memory_order_release) == 1) {
-      operations_.notify_all();
+    if (operations.fetch_sub(1, std::memory_order_release) == 1) {
+      operations.notify_all();
     }
   }
   void await_operations() {
-    for (std::uint32_t count; (count = operations_.load(std::memory_order_acquire)) != 0;) {
-      operations_.wait(count, std::memory_order_acquire);
+    Books* const books = books_.load();
+    if (books->forks != forks_behind()) {
+      return;  // Those of the parent, and their threads do not exist here.
+    }
+    for (std::uint32_t count; (count = books->operations.load(std::memory_order_acquire)) != 0;) {
+      books->operations.wait(count, std::memory_order_acquire);
     }
   }
 
  private:
+  /// The records of one process.
+  struct Books : InArena {
+    explicit Books(std::uint64_t capacity) : shelf(capacity) {}
+    Shelf shelf;
+    Operations operations{0};
+    const std::uint64_t forks = forks_behind();
+  };
+  Books& books() const;
+  Shelf& shelf() const { return books().shelf; }
   Status check(const char* call, const StoreObject& object) const;
   template <typename Change>
   Status each(const char* call, std::span<StoreObject> list, Change&& change) const;
@@ -90,10 +116,24 @@ class Store::Impl : public InArena {
 
   Context& context_;
   const String name_;
-  Shelf shelf_;
+  const std::uint64_t capacity_;
+  mutable std::atomic<Books*> books_;
   std::atomic<std::uint64_t> hits_{0}, misses_{0}, puts_{0}, refused_{0}, damaged_{0};
-  std::atomic<std::uint32_t> operations_{0};
 };
+
+// A child of fork begins with an empty store, because the buffers of the objects stay with the
+// parent. The inherited records may be locked by a thread that does not exist, so they are neither
+// used nor freed. To free them would also copy their memory.
+Store::Impl::Books& Store::Impl::books() const {
+  Books* books = books_.load(std::memory_order_acquire);
+  if (books->forks != forks_behind()) [[unlikely]] {
+    auto fresh = std::make_unique<Books>(capacity_);
+    if (books_.compare_exchange_strong(books, fresh.get(), std::memory_order_acq_rel)) {
+      books = fresh.release();
+    }
+  }
+  return *books;
+}
 
 namespace {
 
@@ -102,10 +142,13 @@ class StoreCall final : public Errand {
  public:
   StoreCall(Store::Impl& store, Store::Impl::Copy what, std::span<StoreObject> list,
             Timeout timeout, const std::atomic<bool>& cancel)
-      : store_(store), what_(what), list_(list), timeout_(timeout), cancel_(cancel) {
-    store_.begin_operation();
-  }
-  ~StoreCall() override { store_.end_operation(); }
+      : store_(store),
+        what_(what),
+        list_(list),
+        timeout_(timeout),
+        cancel_(cancel),
+        operations_(store.begin_operation()) {}
+  ~StoreCall() override { Store::Impl::end_operation(operations_); }
   Status run() override { return store_.run(what_, list_, timeout_, &cancel_); }
 
  private:
@@ -114,6 +157,7 @@ class StoreCall final : public Errand {
   const std::span<StoreObject> list_;
   const Timeout timeout_;
   const std::atomic<bool>& cancel_;
+  Store::Impl::Operations& operations_;
 };
 
 /// Room for an object on the shelf, given back unless the object keeps it.
@@ -191,12 +235,12 @@ Status Store::Impl::put(StoreObject& object, const CallLimits& limits) {
                 object.bytes, object.memory == nullptr ? " at a null address" : "", kLargest);
   }
   Vector<Handle> gone;
-  ShelfRoom room(shelf_, object.bytes, gone);
+  ShelfRoom room(shelf(), object.bytes, gone);
   free(gone);
   if (!room) {
     count(refused_);
     StoreStats now;
-    shelf_.count_into(now);
+    shelf().count_into(now);
     return fail(
         Code::no_capacity,
         "store_put: store '{}' has no room for {} bytes: its capacity is {} bytes, of which "
@@ -231,7 +275,7 @@ Status Store::Impl::store(StoreObject& object, const CallLimits& limits, Vector<
   copy(Copy::in, view, object);
   (void)context_.end_view(view);
   gone.reserve(1);
-  const Handle replaced = shelf_.add(object.name(), made->handle(), object.bytes);
+  const Handle replaced = shelf().add(object.name(), made->handle(), object.bytes);
   (void)made->detach();
   if (replaced != 0) {
     gone.push_back(replaced);
@@ -242,7 +286,7 @@ Status Store::Impl::store(StoreObject& object, const CallLimits& limits, Vector<
 // The device has lost bytes of the object.
 void Store::Impl::drop_damaged(const StoreObject& object, Handle buffer) {
   count(damaged_);
-  (void)context_.free(shelf_.remove(object.name(), buffer));
+  (void)context_.free(shelf().remove(object.name(), buffer));
 }
 
 Status Store::Impl::missed(StoreObject& object) {
@@ -254,7 +298,7 @@ Status Store::Impl::missed(StoreObject& object) {
 
 // Copies the object if no byte must be read. Also true for one that is not there.
 bool Store::Impl::get_resident(StoreObject& object, Shelf::Found& found) {
-  found = shelf_.use(object.name());
+  found = shelf().use(object.name());
   object.stored = found.bytes;
   object.found = found ? 1 : 0;
   if (!found) {
@@ -278,7 +322,7 @@ bool Store::Impl::get_resident(StoreObject& object, Shelf::Found& found) {
 Status Store::Impl::get(StoreObject& object, const CallLimits& limits) {
   // Another thread may replace the object in between: its new buffer is looked up then.
   for (int tries = 0; tries < 8; ++tries) {
-    const Shelf::Found found = shelf_.use(object.name());
+    const Shelf::Found found = shelf().use(object.name());
     if (!found) {
       break;
     }
@@ -325,7 +369,7 @@ Status Store::Impl::get_all(std::span<StoreObject> list, const CallLimits& limit
       continue;
     }
     const bool fits = object.memory != nullptr && object.bytes >= found.bytes;
-    (fits && !shelf_.note_read(object.name(), budget) ? below : promoted)
+    (fits && !shelf().note_read(object.name(), budget) ? below : promoted)
         .push_back({&object, &status[i], found});
   }
   get_below(below, limits, promoted);
@@ -411,7 +455,7 @@ Status Store::Impl::each(const char* call, std::span<StoreObject> list, Change&&
 
 Status Store::Impl::exists(std::span<StoreObject> list) const {
   return each("store_exists", list, [&](StoreObject& object) {
-    const Shelf::Found found = shelf_.find(object.name());
+    const Shelf::Found found = shelf().find(object.name());
     object.stored = found.bytes;
     return bool(found);
   });
@@ -419,7 +463,7 @@ Status Store::Impl::exists(std::span<StoreObject> list) const {
 
 Status Store::Impl::erase(std::span<StoreObject> list) {
   return each("store_delete", list, [&](const StoreObject& object) {
-    const Handle buffer = shelf_.remove(object.name());
+    const Handle buffer = shelf().remove(object.name());
     if (buffer != 0) {
       (void)context_.free(buffer);
     }
@@ -429,12 +473,12 @@ Status Store::Impl::erase(std::span<StoreObject> list) {
 
 Status Store::Impl::pin(std::span<StoreObject> list, int by) {
   return each(by > 0 ? "store_pin" : "store_unpin", list,
-              [&](const StoreObject& object) { return shelf_.pin(object.name(), by); });
+              [&](const StoreObject& object) { return shelf().pin(object.name(), by); });
 }
 
 StoreStats Store::Impl::stats() const {
   StoreStats stats;
-  shelf_.count_into(stats);
+  shelf().count_into(stats);
   const auto value = [](const std::atomic<std::uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);
   };
