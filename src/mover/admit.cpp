@@ -39,7 +39,8 @@ void Desk::admit(Request& request) {
       }
       break;
     case RequestKind::stock:
-      room_.make_stock(request.value, room_queue_.empty() ? request.index : 0, refuses_);
+      room_.make_stock(request.value, room_queue_.empty() && !resting_ ? request.index : 0,
+                       refuses_);
       break;
     case RequestKind::set_budget:
       admit_budget(request);
@@ -140,7 +141,7 @@ void Desk::admit_acquire(Request& request) {
   journal_.count(&Stats::misses);
   journal_.count(&Stats::demanded, needs_.demanded_bytes(request));
   for (const Need& need : request.needs) {
-    if (directory_.word(kHost, need.ref).load().phase() == Phase::vacant) {
+    if (!resting_ && directory_.word(kHost, need.ref).load().phase() == Phase::vacant) {
       (void)engine_.leave(need.ref, kHost, false);  // A held extent could not return its frame.
     }
     engine_.recall(need);

@@ -134,7 +134,51 @@ void Mover::child_of_parent() {
   take_posts();
   desk_.end_before_fork();
   desk_.deliver();
+  leave_unmapped();
   engine_.bounce().lose_areas();
+}
+
+// The child inherits no frame of a buffer that is not mapped, at home or in a window.
+void Mover::leave_unmapped() {
+  const auto follows = [&](std::uint32_t index) {
+    return (residency_.buffers.at(index).flags.load(std::memory_order_relaxed) & kMapped) != 0;
+  };
+  const Journal::ReasonScope leaving(journal_, Reason::given_up);
+  for (std::uint32_t index = residency_.spares.take_oldest(); index != Spares::kNone;
+       index = residency_.spares.take_oldest()) {
+    lose_frames(index);
+    stock_.give_up(index);
+  }
+  for (std::uint32_t index = 0; index < residency_.buffers.used(); ++index) {
+    const Handle handle = residency_.buffers.handle_of(index);
+    if ((Buffers::generation_of(handle) & 1) != 0 && !follows(index)) {
+      residency_.buffers.leave_to_parent(handle);
+      lose_frames(index);
+      stock_.give_up(index);
+    }
+  }
+  for (const Request* const request : desk_.active()) {
+    if (request->kind == RequestKind::free && !follows(request->index)) {
+      lose_frames(request->index);  // It waited for views.
+    }
+  }
+  residency_.views.leave_to_parent(
+      [&](Handle handle) { return !follows(Buffers::index_of(handle)); });
+}
+
+// No worker takes a frame out of a window that does not exist, so all frames leave at once.
+void Mover::lose_frames(std::uint32_t index) {
+  const BufferRecord& record = residency_.buffers.at(index);
+  const ExtentRef first = record.first.load(std::memory_order_relaxed);
+  const std::uint32_t extents = record.extents.load(std::memory_order_relaxed);
+  directory_.each_begun(first, first + extents, [&](ExtentRef ref) {
+    ExtentWord& word = directory_.word(kHost, ref);
+    word.drop_pins(directory_.claimed(ref, kHost));
+    if (directory_.has_frame(ref, kHost)) {
+      word.set_at_home();
+      (void)engine_.leave(ref, kHost, true);
+    }
+  });
 }
 
 void Mover::test_begin_near_wrap(std::uint32_t left) {

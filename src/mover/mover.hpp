@@ -101,7 +101,8 @@ class Mover {
   /// In the parent: a child reads the slots there are. Its number, for child_ended().
   std::uint32_t parent_of_child() { return slots_.parent_of_child(); }
   /// In the child: the slots there are belong to the parent. Requests of threads that do not exist
-  /// here end; frees go on.
+  /// here end; frees go on. Buffers that are not mapped stay with the parent: their handles are
+  /// stale, their pins and views end, their frames are free, and the next step frees the rest.
   void child_of_parent();
   /// In the parent, between two steps.
   void child_ended(std::uint32_t child);
@@ -144,6 +145,8 @@ class Mover {
   bool take_completions();
   void decide();
   bool waits_for_pins() const;
+  void leave_unmapped();
+  void lose_frames(std::uint32_t index);
 
   // invariants.cpp
   std::string check_counts();

@@ -200,6 +200,18 @@ Status reserve_again(AddressRange& range, std::uint64_t alignment) {
   return {};
 }
 
+// Around mappings that exist already the range is closed in pieces.
+void close_again(std::byte* address, std::uint64_t bytes) {
+  const ReserveOptions closed{.bytes = bytes, .near = address};
+  if (map_near(closed) != nullptr) {
+    best_effort(munlock(address, bytes), "closed memory has no pages to lock");
+  } else if (bytes > kPage) {
+    const std::uint64_t half = bytes / kPage / 2 * kPage;
+    close_again(address, half);
+    close_again(address + half, bytes - half);
+  }
+}
+
 int advise(std::byte* address, std::uint64_t bytes, Advise advice) {
   static constexpr std::array kNative = {MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_DONTFORK,
                                          MADV_DOFORK,   kAdviceCollapse, MADV_DONTDUMP,

@@ -64,6 +64,10 @@ Result<AddressRange> reserve(const ReserveOptions& options);
 /// child has mapped memory there, such as a library that starts a thread in the child. Errors:
 /// no_capacity.
 Status reserve_again(AddressRange& range, std::uint64_t alignment);
+/// For a forked child: closes the addresses of a range that was not inherited, for the rest of the
+/// process. A touch then raises SIGSEGV, and no later mapping of other code gets these addresses.
+/// Memory that other code of the child has mapped there already stays.
+void close_again(std::byte* address, std::uint64_t bytes);
 
 enum class Advise { huge, no_huge, dont_fork, do_fork, collapse, dont_dump, do_dump };
 

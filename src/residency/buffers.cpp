@@ -35,6 +35,12 @@ Buffers::Buffers(Extents& extents, std::uint32_t capacity, std::uint64_t tag)
 
 Status Buffers::stale(const char* call, Handle handle) const {
   const std::uint64_t tag = generation_of(handle) >> kLifeBits;
+  if (was_left(handle)) {
+    return fail(Code::stale_handle,
+                "{}: handle {:#x} is a buffer of the parent process: it is not mapped, so it did "
+                "not follow the fork; allocate one after the fork, or set the flag mapped",
+                call, handle);
+  }
   if (tag == tag_ || tag == 0) {
     return fail(Code::stale_handle,
                 "{}: handle {:#x} is not a live buffer: it was freed, or never given out; keep a "
@@ -180,6 +186,11 @@ bool Buffers::mark_freed(Handle handle) noexcept {
   // pin.
   return (generation & 1) != 0 &&
          records_[index].generation.compare_exchange_strong(generation, generation + 1);
+}
+
+void Buffers::leave_to_parent(Handle handle) {
+  left_.insert(handle);
+  (void)mark_freed(handle);
 }
 
 void Buffers::abandon(std::uint32_t index) noexcept {

@@ -130,6 +130,11 @@ class Buffers {
   /// become a spare.
   static bool is_worn(Handle handle) noexcept { return life_of(generation_of(handle)) > kWornLife; }
 
+  /// [child of fork, its only thread] Makes the handle stale, because its buffer stays with the
+  /// parent. The caller frees it. Throws bad_alloc.
+  void leave_to_parent(Handle handle);
+  /// Returns whether leave_to_parent() made the handle stale, in this process or in an ancestor.
+  bool was_left(Handle handle) const noexcept { return left_.contains(handle); }
   /// Makes the handle stale; returns false if it was stale already. The caller then tells the
   /// mover, which finally calls retire().
   bool mark_freed(Handle handle) noexcept;
@@ -210,6 +215,7 @@ class Buffers {
   std::atomic<std::uint32_t> used_{0};  // Number of records ever allocated; grows under the mutex.
   std::atomic<std::uint64_t> live_{0}, live_extents_{0};
   std::atomic<std::uint32_t> abandoned_{0};  // Index + 1 of the newest; 0: none.
+  Set<Handle> left_;                         // Changes only while the process has one thread.
 
   std::mutex mutex_;
   Vector<std::uint32_t> free_records_;

@@ -345,6 +345,14 @@ class BasicExtentWord {
                     std::memory_order_acq_rel);
     changed(from, Phase::none);
   }
+  /// In a child of fork, for an extent that does not follow: the threads that held or were adding
+  /// pins do not exist. A thread that had claimed the extent does not exist either.
+  void drop_pins(bool claimed) noexcept {
+    bits_.fetch_and(~ExtentBits::kPinMask, std::memory_order_relaxed);
+    if (claimed) {
+      undo_claim();
+    }
+  }
   void set_dirty() noexcept { bits_.fetch_or(ExtentBits::kDirty, std::memory_order_relaxed); }
   /// For bytes that no caller can reach: phases other than shared and exclusive.
   void clear_dirty() noexcept { bits_.fetch_and(~ExtentBits::kDirty, std::memory_order_relaxed); }

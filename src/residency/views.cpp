@@ -209,6 +209,17 @@ void LiveViews::set_stamp() noexcept {
   t_mine.stamp = stamp_of(coarse_now_ns(), this_thread());
 }
 
+// The slot may belong to another view by now.
+bool LiveViews::end_left(std::uint64_t token, PinnedRun& run) noexcept {
+  if (!any_left_.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  const ArenaScope inside;
+  const std::lock_guard lock(mutex_);
+  run.bits = 0;
+  return left_.erase(token) != 0;
+}
+
 bool LiveViews::take_free_chunk(std::uint32_t& chunk) {
   if (free_chunks_.empty()) {
     return false;

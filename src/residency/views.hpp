@@ -115,7 +115,7 @@ class LiveViews {
     run.bits = view.token[1];
     if (slot.life.load(std::memory_order_acquire) != token || (token & kHeld) == 0 ||
         slot.run.load(std::memory_order_relaxed) != run.bits) [[unlikely]] {
-      return false;
+      return end_left(token, run);
     }
     slot.life.store(token & ~kHeld, std::memory_order_release);
     return true;
@@ -150,6 +150,22 @@ class LiveViews {
   static void after_fork() noexcept;
   /// Called before it in the child: frees the other threads' chunks.
   static void after_fork_in_child() noexcept;
+  /// [child of fork, its only thread] Ends the views of a buffer for which `left(handle)` returns
+  /// true: it stays with the parent. The pins of these views have ended. end() of such a view
+  /// succeeds once, and returns a run without extents. Throws bad_alloc.
+  template <typename Left>
+  void leave_to_parent(Left&& left) {
+    const std::uint32_t end = chunks_.load(std::memory_order_relaxed) * kChunk;
+    for (std::uint32_t index = 0; index < end; ++index) {
+      ViewSlot& slot = slots_[index];
+      if (!is_free(index) && left(slot.buffer.load(std::memory_order_relaxed))) {
+        const std::uint64_t life = slot.life.load(std::memory_order_relaxed);
+        left_.insert(life);
+        slot.life.store(life & ~kHeld, std::memory_order_relaxed);
+      }
+    }
+    any_left_.store(!left_.empty());
+  }
 
   /// Returns the number of slots in chunks that threads own or may take: how far the slots in use
   /// spread.
@@ -193,6 +209,7 @@ class LiveViews {
   static std::int64_t coarse_now_ns() noexcept;
   [[gnu::noinline, gnu::cold]] static void set_stamp() noexcept;
   [[gnu::noinline, gnu::cold]] bool turn_to_free() noexcept;
+  [[gnu::noinline, gnu::cold]] bool end_left(std::uint64_t token, PinnedRun& run) noexcept;
   bool new_chunk(std::uint32_t& chunk);
   bool take_free_chunk(std::uint32_t& chunk);
   Vector<std::uint32_t>& chunks_of_thread();
@@ -205,9 +222,12 @@ class LiveViews {
   ReservedArray<ViewSlot> slots_;
   std::atomic<std::uint32_t> chunks_{0};  // Number of chunks ever allocated.
   LiveViews* next_ = nullptr;             // Next in the list of contexts.
+  // Written under mutex_: left_ is not empty.
+  std::atomic<bool> any_left_{false};
   std::mutex mutex_;
   // Guarded by mutex_.
   Vector<std::uint32_t> free_chunks_;
+  Set<std::uint64_t> left_;  // The lives of views that were left to the parent of this process.
   // Number of allocated chunks at which the next search for ended threads starts.
   std::uint32_t next_sweep_ = kFirstSweep;
 };

@@ -71,11 +71,6 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   if (!has_tier(options.preferred)) {
     return cannot_prefer("alloc", options.label, options.preferred);
   }
-  if (config.fork == Fork::follow && (options.flags & kMapped) == 0) {
-    return fail(Code::unsupported,
-                "alloc: fork=follow allows only mapped buffers, because no other buffer can follow "
-                "a fork; allocate with the flag mapped");
-  }
   const ForkGate::Pass pass(gate_);
   BufferShape shape;
   shape.bytes = bytes;
@@ -171,9 +166,7 @@ Status Context::Impl::prefer(std::span<const Access> list) {
 // continuously gets memory at once. Rows of all domains pass through it, so a caller never gets it.
 Result<Handle> Context::Impl::alloc_staging(std::uint64_t bytes) {
   constexpr const char* kLabel = "rows being read";
-  if (config.fork == Fork::follow) {
-    return alloc(bytes, {.extent_bytes = bytes, .flags = kMapped, .label = kLabel}, kInOwnDomain);
-  }
+  const ForkGate::Pass pass(gate_);
   BufferShape shape;
   shape.bytes = bytes;
   shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(bytes));
@@ -220,17 +213,13 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   if (!has_tier(options.preferred)) {
     return cannot_prefer("adopt_file", options.label, options.preferred);
   }
-  if (config.fork == Fork::follow) {
-    return fail(Code::unsupported,
-                "adopt_file: '{:.120}': an adopted file cannot follow a fork; remove fork=follow",
-                path);
-  }
   const std::uint64_t extent = options.extent_bytes != 0 ? options.extent_bytes : config.extent;
   if (!std::has_single_bit(extent) || extent < kSmallestExtent || extent > kLargestExtent) {
     return fail(Code::invalid_argument,
                 "adopt_file: extent_bytes {}; accepted are powers of two from {} to {}", extent,
                 kSmallestExtent, kLargestExtent);
   }
+  const ForkGate::Pass pass(gate_);
   auto adopted = files_->adopt(path, offset, length);
   if (!adopted.ok()) {
     return std::move(adopted).status();
@@ -292,7 +281,8 @@ Status Context::Impl::free(Handle buffer) noexcept {
   const ForkGate::Pass pass(gate_);
   const Code code = residency.make_spare(buffer);
   if (code == Code::stale_handle) {
-    return residency.buffers.stale("free", buffer);
+    // Its memory in this process was freed when the fork left the buffer to the parent.
+    return residency.buffers.was_left(buffer) ? Status() : residency.buffers.stale("free", buffer);
   }
   if (code == Code::ok) {
     return {};

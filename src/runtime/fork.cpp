@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -327,6 +328,7 @@ Status Context::Impl::follow_fork() {
   mover_->child_of_parent();
   mover_->rest(false);
   host_space_->forget_free_pages();
+  assert(mover_->check_invariants() == "");
 
   std::vector<std::unique_ptr<BlockFile>> files = port_->leave();
   const std::string why_none = add_own_files(files);

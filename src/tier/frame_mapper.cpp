@@ -393,7 +393,7 @@ MapResult FrameMapper::in_by_remap(const MapPlace& place) {
   }
   best_effort(host::advise(place.at, place.bytes, host::Advise::do_dump),
               "the core dump lacks these bytes");
-  error = host::advise(place.at, place.bytes, host::Advise::do_fork);
+  error = place.inherited ? host::advise(place.at, place.bytes, host::Advise::do_fork) : 0;
   // If it cannot go back either, it stays, and a child of fork does not inherit it.
   if (error != 0 && home_by_remap(place).end == MapEnd::home) {
     return failed(fail_native(Code::internal, error, "MADV_DOFORK: {}", std::strerror(error)),
@@ -437,6 +437,10 @@ MapResult FrameMapper::close_window(const MapPlace& place, MapEnd end) {
     return failed(fail_native(Code::internal, closed, "a window could not be closed: {}",
                               std::strerror(closed)),
                   end);
+  }
+  if (!place.inherited) {
+    best_effort(host::advise(place.at, place.bytes, host::Advise::dont_fork),
+                "a forked child has an empty mapping more");
   }
   const std::lock_guard lock(mapping_mutex_);
   mappings_ -= std::min(mappings_, kMappingsEach);

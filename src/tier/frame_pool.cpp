@@ -104,7 +104,7 @@ int FramePool::dress(std::byte* base, std::uint64_t bytes) const {
   // A refusal costs only speed, except for the last two.
   best_effort(host::advise(base, bytes, homes_.huge ? host::Advise::huge : host::Advise::no_huge),
               "the kernel's default decides");
-  if (!homes_.dumped) {
+  if (!homes_.viewed) {
     best_effort(host::advise(base, bytes, host::Advise::dont_dump), "a core dump is larger");
   }
   if (homes_.node != nullptr) {
@@ -126,7 +126,15 @@ int FramePool::renew(std::uint32_t index) const {
   return error != 0 ? error : dress(at, bytes_);
 }
 
+void FramePool::close_homes() {
+  for (std::uint32_t number = 0; homes_.viewed && number < segments_; ++number) {
+    const host::AddressRange& range = segment(number * frames_in_segment_).range;
+    host::close_again(range.data(), range.bytes());
+  }
+}
+
 Status FramePool::follow_fork() {
+  close_homes();
   for (std::uint32_t number = 0; homes_.memory && number < segments_; ++number) {
     assert(!homes_.inherited);
     host::AddressRange& range = segment(number * frames_in_segment_).range;

@@ -69,7 +69,8 @@ struct HomeOptions {
   bool memory = true;      ///< False: frames are charges only, without an address.
   bool huge = false;       ///< Huge pages are requested, else disabled.
   bool inherited = false;  ///< A forked child inherits them.
-  bool dumped = false;     ///< Part of core dumps, because views point into them.
+  /// Views point into them. They are in core dumps, and no child of fork reuses their addresses.
+  bool viewed = false;
   const Userfault* registered_with = nullptr;
   const host::NodePages* node = nullptr;  ///< Their pages prefer this node.
 };
@@ -96,8 +97,18 @@ class FramePool : public InArena {
   std::uint32_t take_coldest();
 
   /// [child of fork, its only thread] Homes are not inherited: maps them again, empty and possibly
-  /// at other addresses.
+  /// at other addresses. Calls close_homes().
   Status follow_fork();
+  /// [child of fork, its only thread] If views point into homes, closes their addresses for the
+  /// rest of the process: a touch raises SIGSEGV.
+  void close_homes();
+  /// Calls visit(frame) for each frame that was ever acquired.
+  template <typename Visit>
+  void each_frame(Visit&& visit) const {
+    for (std::uint32_t index = 0; index < used_once_; ++index) {
+      visit(frame(index));
+    }
+  }
 
   /// [worker] Replaces the home of a frame, whatever is mapped there, by empty memory like its
   /// neighbours. Returns 0 or errno.

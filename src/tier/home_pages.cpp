@@ -28,8 +28,9 @@ HomeOptions HomePages::options_of(Pool pool, std::uint64_t bytes,
   HomeOptions homes;
   homes.node = node;
   homes.huge = facts_.huge_pages && bytes >= host::kHugePage;
-  homes.inherited = pool == Pool::locked;
-  homes.dumped = pool == Pool::locked;
+  // A child that follows the fork has no buffer with such frames.
+  homes.inherited = pool == Pool::locked && !follow_forks_;
+  homes.viewed = pool == Pool::locked;
   if (pool != Pool::locked) {
     const Mechanism mechanism = facts_.mechanism_of(pool);
     homes.memory = mechanism != Mechanism::in_place;

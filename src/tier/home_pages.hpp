@@ -20,11 +20,16 @@ namespace tiermem {
 
 class HomePages {
  public:
-  /// The references outlive this object. `require_huge`: fill() fails without huge pages.
-  HomePages(const HostSpaceFacts& facts, bool require_huge, const Userfault& userfault,
+  struct Options {
+    bool require_huge = false;  ///< fill() fails without huge pages.
+    bool follow_forks = false;  ///< HostSpaceOptions::follow_forks.
+  };
+  /// The references outlive this object.
+  HomePages(const HostSpaceFacts& facts, const Options& options, const Userfault& userfault,
             FrameMapper& mapper, LiveHostCounters& counters)
       : facts_(facts),
-        require_huge_(require_huge),
+        require_huge_(options.require_huge),
+        follow_forks_(options.follow_forks),
         userfault_(userfault),
         mapper_(mapper),
         counters_(counters) {}
@@ -49,7 +54,7 @@ class HomePages {
 
  private:
   const HostSpaceFacts& facts_;
-  const bool require_huge_;
+  const bool require_huge_, follow_forks_;
   const Userfault& userfault_;
   FrameMapper& mapper_;
   LiveHostCounters& counters_;

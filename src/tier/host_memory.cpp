@@ -371,14 +371,17 @@ void HostMemory::release_parts(FramePool& to, std::uint32_t index) {
 // Fork.
 
 Status HostMemory::follow_fork() {
-  for (const auto& sizes : pools_) {
-    for (const std::unique_ptr<FramePool>& each : sizes) {
-      if (Status again = each == nullptr ? Status() : each->follow_fork(); !again.ok()) {
-        return again;
-      }
+  Status again;
+  each_pool([&](FramePool& pool) {
+    if (again.ok()) {
+      again = pool.follow_fork();
     }
-  }
-  return {};
+  });
+  return again;
+}
+
+void HostMemory::close_homes() {
+  each_pool([](FramePool& pool) { pool.close_homes(); });
 }
 
 void HostMemory::forget_free_pages() {

@@ -99,6 +99,22 @@ class HostMemory final : public Memory {
   void unlock_pages(const FramePool& of, std::uint32_t index);
   /// [child of fork, its only thread] Homes are not inherited: maps them again, empty.
   Status follow_fork();
+  /// [child of fork, its only thread] Closes the addresses of homes that views point into: a touch
+  /// raises SIGSEGV.
+  void close_homes();
+  /// [child of fork, its only thread] Frames in windows that were not inherited are at home again,
+  /// without their bytes. `inherited(at)`: whether the address is in a window that was inherited.
+  template <typename Inherited>
+  void forget_windows(Inherited&& inherited) {
+    each_pool([&](FramePool& pool) {
+      pool.each_frame([&](Frame& frame) {
+        if (frame.at != nullptr && !inherited(frame.at)) {
+          frame.at = nullptr;
+          frame.watched = false;
+        }
+      });
+    });
+  }
   /// [child of fork, its only thread] Call after follow_fork(): free frames have lost their pages.
   /// All frames in use are in windows.
   void forget_free_pages();
@@ -130,6 +146,16 @@ class HostMemory final : public Memory {
     return parts.pool == Pool::locked && parts.log2 < kLog2Chunk;
   }
 
+  template <typename Visit>
+  void each_pool(Visit&& visit) const {
+    for (const auto& sizes : pools_) {
+      for (const std::unique_ptr<FramePool>& each : sizes) {
+        if (each != nullptr) {
+          visit(*each);
+        }
+      }
+    }
+  }
   FramePool& pool(Pool pool, unsigned log2);
   FramePool& pool(const Parts& parts) const;
   SlabPool& slab(const Parts& parts) const { return *slabs_[parts.log2]; }

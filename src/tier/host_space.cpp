@@ -35,8 +35,9 @@ WindowArenaOptions arena_options(const HostSpaceOptions& options, const HostSpac
   result.least_bytes = std::min(result.least_bytes, options.window_reserve_bytes);
   result.huge = huge && facts.huge_pages;
   result.accessible = mechanism != Mechanism::remap;
-  // A child without a userfaultfd would read absent bytes as zeros.
-  result.inherited = !mapped || options.follow_forks;
+  // A child without a userfaultfd would read absent bytes as zeros. A child that follows the fork
+  // has the mapped buffers and no others.
+  result.inherited = mapped == options.follow_forks;
   const bool registered = mechanism == Mechanism::uffd_move || mechanism == Mechanism::copy;
   result.registered_with = registered ? &userfault : nullptr;
   result.watch = mapped && !huge && facts.watches;  // Only small extents can be in parts.
@@ -88,7 +89,10 @@ HostSpace::HostSpace(const HostSpaceOptions& options, const Nodes& nodes,
                  WindowArena(read_only_options(options, facts, userfault_, false))},
       mapped_files_(mapped_files_options(options, facts, userfault_)),
       closed_(userfault_, map_limit_of(options)),
-      homes_(facts_, options.huge_pages == HugePages::require, userfault_, mapper_, counters_) {
+      homes_(facts_,
+             {.require_huge = options.huge_pages == HugePages::require,
+              .follow_forks = options.follow_forks},
+             userfault_, mapper_, counters_) {
   assert(!options.memories.empty() && options.memories.size() <= kMostMemories);
   for (const HostMemoryOptions& each : options.memories) {
     const auto number = static_cast<unsigned>(own_.size());
@@ -405,16 +409,24 @@ Status HostSpace::follow_fork() {
   const auto refused = [](const char* what, int error) {
     return fail_native(Code::unavailable, error, "{}: {}", what, std::strerror(error));
   };
+  leave_views_to_parent();
+  const bool had_userfault = userfault_.ok();
   userfault_ = Userfault::open(options_.userfault);  // The parent's userfaultfd is closed here.
   followed_ = forks_.load();
-  if (!userfault_.ok()) {
+  if (had_userfault && !userfault_.ok()) {
     return fail(Code::unavailable, "no userfaultfd: {}", userfault_.facts().reason);
   }
-  for (WindowArena* arena : {&mapped_.huge, &mapped_.small}) {
+  for (WindowArena* const arena : arenas_of_mapped()) {
     if (const int error = arena->follow_fork(lent_); error != 0) {
       return refused("registering windows again", error);
     }
   }
+  closed_.leave_to_parent([this](const std::byte* at) { return mapped_files_.contains(at); });
+  mapped_files_.each_window([this](std::byte* window, std::uint64_t bytes) {
+    if (mapped_files_.options().watch) {
+      closed_.follow_fork(window, bytes);
+    }
+  });
   if (Status again = homes_.follow_fork(); !again.ok()) {
     return again;
   }
@@ -423,6 +435,7 @@ Status HostSpace::follow_fork() {
     if (Status again = each->follow_fork(); !again.ok()) {
       return again;
     }
+    each->forget_windows([this](const std::byte* at) { return is_mapped(at); });
   }
   close_kept(stop_);
   stop_ = keep_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -435,9 +448,21 @@ void HostSpace::forget_free_pages() {
   }
 }
 
+// The child has inherited nothing at these addresses.
+void HostSpace::leave_views_to_parent() {
+  for (WindowArena* const arena : arenas_of_views()) {
+    arena->leave_to_parent();
+  }
+}
+
 void HostSpace::close_windows() {
-  mapped_.huge.close(lent_);
-  mapped_.small.close(lent_);
+  for (WindowArena* const arena : arenas_of_mapped()) {
+    arena->close(lent_);
+  }
+  leave_views_to_parent();
+  for (const std::unique_ptr<HostMemory>& each : own_) {
+    each->close_homes();
+  }
 }
 
 }  // namespace tiermem

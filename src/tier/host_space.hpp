@@ -44,7 +44,9 @@ struct HostSpaceOptions {
   /// Address space reserved at a time.
   std::uint64_t window_reserve_bytes = std::uint64_t{1} << 40;
   UserfaultUse userfault = UserfaultUse::automatic;
-  bool follow_forks = false;    ///< Children inherit mapped windows and call follow_fork().
+  /// Children inherit mapped windows and call follow_fork(). They inherit no other memory of
+  /// buffers: windows of views, and homes.
+  bool follow_forks = false;
   bool watch = true;            ///< Watch the pages of partial extents if the kernel supports it.
   std::uint64_t map_limit = 0;  ///< Max number of mappings of the process; 0: vm.max_map_count.
 };
@@ -154,12 +156,14 @@ class HostSpace final : public AddressSpace {
   /// [forking thread] In parent and child: the pages in windows are shared from now on.
   void note_fork() { forks_.fetch_add(1); }
   /// [child of fork, its only thread] Opens a userfaultfd of its own, and maps what was not
-  /// inherited. After an error only close_windows() may follow.
+  /// inherited. Frames that were in windows of views are at home, without their bytes. After an
+  /// error only close_windows() may follow.
   Status follow_fork();
   /// [child of fork, its only thread] Call after follow_fork(): free frames have lost their pages.
   /// All frames in use are in windows.
   void forget_free_pages();
-  /// [child of fork, its only thread] Makes a touch of a mapped window raise SIGSEGV from now on.
+  /// [child of fork, its only thread] Makes a touch of a window, or of a view, raise SIGSEGV from
+  /// now on.
   void close_windows();
 
   /// [any] Makes next_fault return false from now on.
@@ -198,6 +202,16 @@ class HostSpace final : public AddressSpace {
             &read_only_.huge, &read_only_.small, &mapped_files_};
   }
   WindowArena* arena_of(const std::byte* address) const;
+  std::array<WindowArena*, 4> arenas_of_views() {
+    return {&windows_.huge, &windows_.small, &read_only_.huge, &read_only_.small};
+  }
+  std::array<WindowArena*, 3> arenas_of_mapped() {
+    return {&mapped_.huge, &mapped_.small, &mapped_files_};
+  }
+  bool is_mapped(const std::byte* at) const {
+    return mapped_.huge.contains(at) || mapped_.small.contains(at) || mapped_files_.contains(at);
+  }
+  void leave_views_to_parent();
   bool is_mapped_file(const std::byte* at) const {
     return has_read_only_.load(std::memory_order_acquire) && mapped_files_.contains(at);
   }

@@ -41,9 +41,8 @@ MapPlace HostSpace::place_of(const HostFrame& held, std::byte* at) const {
           .at = at,
           .bytes = held.bytes(),
           .huge = frame.huge,
-          .forked = frame.forks != forks_.load(),
           .cut = frame.cuts != 0,
-          .inherited = true};
+          .inherited = !options_.follow_forks};
 }
 
 // For a read-only window. Call protect() when the pages are present, and unprotect() before they
@@ -185,6 +184,7 @@ Status HostSpace::withdraw(FrameId id, std::byte* at) {
   }
   MapPlace place = place_of(held, at);
   place.inherited = options_.follow_forks;
+  place.forked = place.inherited && frame.forks != forks_.load();
   place.mapped = true;
   frame.watched = false;  // A move ends the watch.
   const host::NodePreference preference(memory_of(id).node());

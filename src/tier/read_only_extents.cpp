@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/log.hpp"
+#include "base/results.hpp"
 #include "os/host_memory.hpp"
 
 namespace tiermem {
@@ -68,6 +69,12 @@ int ReadOnlyExtents::close(std::byte* at, std::uint64_t bytes) {
     userfault_.wake(at, bytes);
   }
   return error;
+}
+
+void ReadOnlyExtents::follow_fork(std::byte* at, std::uint64_t bytes) {
+  if (userfault_.watch_writes(at, bytes) != 0) {
+    must(host::close_for_stores(at, bytes));
+  }
 }
 
 bool ReadOnlyExtents::is_closed(const std::byte* address) {

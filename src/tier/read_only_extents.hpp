@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <new>
 
 #include "base/arena.hpp"
 #include "os/userfault.hpp"
@@ -41,6 +42,16 @@ class ReadOnlyExtents {
   int close(std::byte* at, std::uint64_t bytes);
   /// Returns whether close() or protect() closed the extent with this address.
   bool is_closed(const std::byte* address);
+  /// [child of fork, its only thread] Watches the range again: the kernel ends the watch of pages
+  /// that a child inherits. Closed extents in it stay closed.
+  void follow_fork(std::byte* at, std::uint64_t bytes);
+  /// [child of fork, its only thread] Forgets the extents for which `inherited(at)` is false.
+  template <typename Inherited>
+  void leave_to_parent(Inherited&& inherited) {
+    new (&mutex_) std::mutex;  // A thread that only looked an address up may have held it.
+    std::erase_if(closed_, [&](const auto& each) { return !inherited(each.first); });
+    count_.store(closed_.size());
+  }
 
  private:
   int close_locked(std::byte* at, std::uint64_t bytes);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <new>
 
 #include "base/error.hpp"
 #include "base/results.hpp"
@@ -392,6 +393,7 @@ void WindowArena::add_closed(std::uint64_t address, std::uint64_t bytes) {
 }
 
 int WindowArena::follow_fork(const LentPages& lent) {
+  new (&mutex_) std::mutex;  // A thread that only looked something up may have held it.
   for (host::AddressRange& range : ranges_) {
     range.adopt();
     const int error =
@@ -416,6 +418,20 @@ void WindowArena::close(const LentPages& lent) {
       return 0;
     });
   }
+}
+
+void WindowArena::leave_to_parent() {
+  new (&mutex_) std::mutex;  // As in follow_fork().
+  for (const host::AddressRange& range : ranges_) {
+    host::close_again(range.data(), range.bytes());
+  }
+  ranges_.clear();
+  holes_.clear();
+  holes_by_size_.clear();
+  altered_.clear();
+  windows_.clear();
+  closed_.clear();
+  window_bytes_ = idle_bytes_ = swept_ = 0;
 }
 
 std::uint64_t WindowArena::reserved_bytes() const {

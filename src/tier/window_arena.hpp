@@ -62,6 +62,17 @@ class WindowArena {
   /// bytes. Leaves lent ranges unchanged.
   [[nodiscard]] int follow_fork(const LentPages& lent);
   void close(const LentPages& lent);
+  /// [child of fork, its only thread] For an arena that the child does not inherit: begins without
+  /// ranges. The addresses of the parent's ranges are never used again, and a touch there raises
+  /// SIGSEGV.
+  void leave_to_parent();
+  /// [child of fork, its only thread] Calls visit(window, bytes) for each window.
+  template <typename Visit>
+  void each_window(Visit&& visit) const {
+    for (const auto& [address, bytes] : windows_) {
+      visit(reinterpret_cast<std::byte*>(address), bytes);
+    }
+  }
 
   /// Replaces any mapping in a page or more of a range by absent memory like the rest of the range.
   /// Returns 0 or errno; after an error its touch raises SIGSEGV.

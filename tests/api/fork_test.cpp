@@ -494,16 +494,11 @@ TEST_P(Fork, a_child_that_cannot_follow_has_no_context_and_reads_no_wrong_bytes)
   EXPECT_TRUE(slots_come_back(32 * kMiB));
 }
 
-TEST_P(Fork, only_mapped_buffers_may_be_allocated) {
-  auto plain = context->alloc(4096);
-  EXPECT_EQ(plain.code(), Code::unsupported);
-  EXPECT_SAYS(plain, "fork=follow");
-  auto adopted = context->adopt_file("/proc/self/exe");
-  EXPECT_EQ(adopted.code(), Code::unsupported);
-  EXPECT_SAYS(adopted, "fork");
+TEST_P(Fork, what_cannot_follow_and_would_have_to_is_refused) {
   auto without = Context::create("dram=16M; nvme=off; mechanism=auto; userfault=off; fork=follow");
   ASSERT_TRUE(without.ok()) << without.message();
   EXPECT_EQ((*without)->alloc(4096, {.flags = kMapped}).code(), Code::unsupported);
+  EXPECT_SAYS((*without)->malloc_at({Kind::any, 0}, 8), "fork=follow");
 }
 
 TEST_P(Fork, an_operation_of_the_parent_ends_in_the_child) {

@@ -398,16 +398,38 @@ TEST_F(MappedFile, private_file_needs_no_block_tier_for_what_is_not_written) {
   expect_file_untouched();
 }
 
-TEST_F(MappedFile, context_follows_forks_then_adopting_is_refused) {
-  write_file(5 * kMiB);
-  auto follows = Context::create(spec("16M", "; fork=follow"));
-  if (!follows.ok()) {
-    GTEST_SKIP() << follows.message();
+TEST_F(MappedFile, context_follows_forks_then_parent_and_child_have_the_file) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "the thread sanitizer does not follow a fork with threads";
   }
-  for (const std::uint32_t flags : {kMapped | 0u, kMapped | kPrivate | 0u}) {
-    const auto refused = (*follows)->adopt_file(path.c_str(), 0, 0, {.flags = flags});
-    EXPECT_EQ(refused.code(), Code::unsupported);
-    EXPECT_THAT(refused.message(), ::testing::HasSubstr("fork=follow"));
+  for (const std::uint32_t flags : {0u, kPrivate | 0u}) {
+    for (const std::uint64_t extent : {std::uint64_t{0}, std::uint64_t{4096}}) {
+      write_file(12 * kMiB + 5);
+      context = make_context(spec("8M", "; fork=follow"));
+      ASSERT_NE(context, nullptr);
+      if (!adopt(flags, extent)) {
+        GTEST_SKIP() << "no mapped files here";
+      }
+      if (flags != 0) {
+        store(5 * kMiB, 100'000, 'p');
+      }
+      EXPECT_EQ(first_wrong(), expected.size());
+      const std::size_t resident = expected.size() - 1;  // Read last.
+      const auto is_right = [&] {
+        if (flags != 0) {
+          store(7 * kMiB, 50'000, 'c');
+        } else if (signal_of(data + resident, [&] { data[resident] = 1; }) != SIGSEGV ||
+                   signal_of(data, [&] { data[0] = 1; }) != SIGSEGV) {
+          return false;
+        }
+        return first_wrong() == expected.size();
+      };
+      EXPECT_TRUE(in_child([&] { return is_right() && in_child(is_right); })) << said;
+      EXPECT_EQ(first_wrong(), expected.size());
+      expect_file_untouched();
+      buffer = Buffer();
+      context.reset();
+    }
   }
 }
 

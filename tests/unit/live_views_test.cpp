@@ -38,5 +38,29 @@ TEST(LiveViews, a_thread_takes_the_slots_of_a_chunk_in_turn) {
   }
 }
 
+// As in a child of fork. A view of the same slot that begins later is another one.
+TEST(LiveViews, a_view_that_was_left_to_the_parent_ends_once_and_unpins_nothing) {
+  LiveViews views(1);
+  ViewRecord kept, left;
+  ASSERT_TRUE(views.add(kept, 1, PinnedRun::of(5, 1, 0, false)));
+  ASSERT_TRUE(views.add(left, 2, PinnedRun::of(6, 3, 0, true)));
+  views.leave_to_parent([](Handle buffer) { return buffer == 2; });
+  EXPECT_EQ(views.count(), 1u);
+  std::vector<ViewRecord> later(LiveViews::kChunk);
+  for (ViewRecord& view : later) {
+    ASSERT_TRUE(views.add(view, 3, PinnedRun::of(7, 1, 0, false)));
+  }
+  PinnedRun run{};
+  ASSERT_TRUE(views.end(left, run));
+  EXPECT_EQ(run.count(), 0u);
+  EXPECT_FALSE(views.end(left, run)) << "once";
+  ASSERT_TRUE(views.end(kept, run));
+  EXPECT_EQ(run.first(), 5u);
+  for (const ViewRecord& view : later) {
+    ASSERT_TRUE(views.end(view, run));
+    EXPECT_EQ(run.count(), 1u);
+  }
+}
+
 }  // namespace
 }  // namespace tiermem

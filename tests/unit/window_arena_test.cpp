@@ -2,9 +2,11 @@
 #include "tier/window_arena.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <map>
 #include <random>
 #include <string>
@@ -362,6 +364,37 @@ TEST(WindowArena, stretch_ends_where_addresses_begin_or_cease_to_be_the_arenas) 
   EXPECT_FALSE(own) << "it is told for each address anew";
   EXPECT_EQ(arena.stretch(begin + 4096, 4096, own), 4096U);
   EXPECT_TRUE(own);
+}
+
+// Other code of the child has mapped a page in the middle.
+TEST(WindowArena, a_child_without_the_ranges_closes_their_addresses_and_uses_others) {
+  WindowArenaOptions not_inherited = options(16 * kMiB);
+  not_inherited.inherited = false;
+  WindowArena arena(not_inherited);
+  std::byte* const window = *arena.reserve(8 * kMiB, 2 * kMiB);
+  std::memset(window, 1, 8 * kMiB);
+  EXPECT_TRUE(in_child([&] {
+    const auto is_mapped = [](std::byte* at) {
+      unsigned char resident = 0;
+      return ::mincore(at, 4096, &resident) == 0;
+    };
+    std::byte* const taken = window + 3 * kMiB + 4096;
+    constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    if (is_mapped(window) || ::mmap(taken, 4096, PROT_READ | PROT_WRITE, kFlags, -1, 0) != taken) {
+      return false;
+    }
+    *taken = std::byte{2};
+    arena.leave_to_parent();
+    bool closed = true;
+    for (std::byte* at = window; at < window + 8 * kMiB; at += 4096) {
+      closed = closed && is_mapped(at);  // Nothing else can be mapped there.
+    }
+    std::byte* const other = *arena.reserve(8 * kMiB, 2 * kMiB);
+    std::memset(other, 3, 8 * kMiB);
+    return closed && *taken == std::byte{2} && arena.window_bytes() == 8 * kMiB &&
+           arena.size_of(window) == 0 && (other >= window + 8 * kMiB || window >= other + 8 * kMiB);
+  }));
+  EXPECT_EQ(window[3 * kMiB + 4096], std::byte{1});
 }
 
 }  // namespace
