@@ -323,6 +323,7 @@ Status Context::Impl::follow_fork() {
   ops.follow_fork();  // Before operations end here.
   errands_->follow_fork();
   copy_errands_->follow_fork();
+  placed.leave_to_parent();
   // Before any thread starts: a new thread may get the stack that holds the request of an ended
   // thread.
   mover_->child_of_parent();

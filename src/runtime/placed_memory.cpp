@@ -146,9 +146,20 @@ struct PlacedMemory::Made : InArena {
 PlacedMemory::PlacedMemory(Context::Impl& context) : context_(context) {}
 
 PlacedMemory::~PlacedMemory() {
-  delete tiered_.load();
-  delete fixed_.load();
+  each_made([](Made& made) { delete &made; });
   delete table_.load();
+}
+
+template <typename Visit>
+void PlacedMemory::each_made(Visit&& visit) const {
+  for (Made* const made : {tiered_.load(), fixed_.load()}) {
+    if (made != nullptr) {
+      visit(*made);
+    }
+  }
+  for (Made* const made : left_) {
+    visit(*made);
+  }
 }
 
 Result<heap::Heap*> PlacedMemory::heap_of(Place place) {
@@ -168,10 +179,10 @@ Result<heap::Heap*> PlacedMemory::heap_of(Place place) {
   if (place.kind == Kind::any && can_move) {
     return heap(tiered_, true);
   }
-  if (context_.config.fork == Fork::follow) {
+  if (place.kind == Kind::any && context_.config.fork == Fork::follow) {
     return fail(Code::unsupported,
-                "malloc: {}: with fork=follow memory that stays in dram cannot follow a fork; "
-                "accepted is any",
+                "malloc: {}: with fork=follow memory of any follows a fork, and this needs "
+                "userfaultfd; allow userfaultfd, or use dram, which stays with the parent",
                 place_name(place));
   }
   return heap(fixed_, false);
@@ -281,6 +292,13 @@ Result<std::uint64_t> PlacedMemory::size_of(const char* call, const void* block)
   if (chunk == nullptr) {
     return not_a_block(call, block);
   }
+  const auto is_of = [&](const Made* made) { return &made->heap == chunk->heap; };
+  if (std::any_of(left_.begin(), left_.end(), is_of)) [[unlikely]] {
+    return fail(Code::stale_handle,
+                "{}: {} is memory of the parent process: it stays in dram, so it did not follow "
+                "the fork; allocate other memory after the fork, or use the place any",
+                call, block);
+  }
   std::uint64_t bytes = 0;
   const heap::Found found = heap::Heap::measure(*chunk, block, bytes);
   if (found != heap::Found::block) {
@@ -318,7 +336,7 @@ void PlacedMemory::close() {
 
 void PlacedMemory::before_fork() {
   mutex_.lock();
-  each_heap([](heap::Heap& heap) { heap.before_fork(); });
+  each_made([](Made& made) { made.heap.before_fork(); });
   if (heap::ChunkTable* const table = table_.load()) {
     table->before_fork();
   }
@@ -328,8 +346,17 @@ void PlacedMemory::after_fork() {
   if (heap::ChunkTable* const table = table_.load()) {
     table->after_fork();
   }
-  each_heap([](heap::Heap& heap) { heap.after_fork(); });
+  each_made([](Made& made) { made.heap.after_fork(); });
   mutex_.unlock();
+}
+
+// The heap's records stay, so that a block can be freed. To free one touches no memory of blocks.
+void PlacedMemory::leave_to_parent() {
+  if (Made* const made = fixed_.load(); made != nullptr) {
+    left_.push_back(made);
+    fixed_.store(nullptr);
+    heap::Magazines::allow(made->heap, false);  // A thread would get a freed block again.
+  }
 }
 
 void PlacedMemory::recover() {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/arena.hpp"
 #include "heap/heap.hpp"
 #include "heap/magazines.hpp"
 #include "mover/kept_memory.hpp"
@@ -58,12 +59,17 @@ class PlacedMemory final : public KeptMemory {
   // [the forking thread] No thread is inside until after_fork().
   void before_fork();
   void after_fork();
+  /// [child of fork, its only thread] Memory that stays in DRAM stays with the parent. Blocks of it
+  /// may be freed and are otherwise stale; new ones come from a new heap. Throws bad_alloc.
+  void leave_to_parent();
   /// [child of fork] Frees the blocks that threads of the parent kept.
   void recover();
 
  private:
   class BufferSource;  // The source of a heap.
   struct Made;
+  template <typename Visit>
+  void each_made(Visit&& visit) const;
   Result<heap::Heap*> heap_of(Place place);
   Result<std::uint64_t> size_of(const char* call, const void* block) const;
   Result<heap::Heap*> heap(std::atomic<Made*>& which, bool moves);
@@ -74,7 +80,8 @@ class PlacedMemory final : public KeptMemory {
   // Made on first use, then constant. The table comes before the heaps.
   std::atomic<heap::ChunkTable*> table_{nullptr};
   std::atomic<Made*> tiered_{nullptr}, fixed_{nullptr};
-  std::mutex mutex_;  // Held to create one.
+  std::mutex mutex_;    // Held to create one.
+  Vector<Made*> left_;  // Heaps of ancestors. Changes only while the process has one thread.
 };
 
 }  // namespace tiermem
