@@ -374,8 +374,8 @@ TIERMEM_API tm_status tm_alloc(tm_context* context, uint64_t bytes,
  * - Errors:
  *   - #TM_INVALID_ARGUMENT: the path is not a file, or the range is outside it.
  *   - #TM_IO_ERROR with errno: the file is not usable.
- *   - #TM_UNSUPPORTED: #TM_MAPPED without #TM_PRIVATE where userfaultfd is refused, or the option
- *     `fork=follow`.
+ *   - #TM_UNSUPPORTED: #TM_MAPPED without #TM_PRIVATE where userfaultfd is refused; a flag that
+ *     adopted files do not have.
  *   - For the options, the errors of tm_alloc().
  */
 TIERMEM_API tm_status tm_adopt_file(tm_context* context, const char* path, uint64_t offset,
@@ -454,7 +454,8 @@ TIERMEM_API tm_status tm_buffer_info(tm_context* context, tm_buffer buffer, tm_r
  *
  * With the option `fork=follow` a child of fork() has the same buffers at the same addresses, with
  * the bytes as of the fork. Later writes of parent and child are separate. Without the option, or
- * if the child could not follow, its touch raises SIGSEGV.
+ * if the child could not follow, its touch raises SIGSEGV. In the child the handles of all other
+ * buffers are stale, and their views can be released and no longer touched.
  *
  * Use #TM_DONT_NEED to give up bytes. tiermem may miss the program's own MADV_DONTNEED on a page
  * that is leaving memory.
@@ -541,8 +542,8 @@ enum {
  * - Errors of an item: those of tm_read() or tm_write(). After an error its memory is unspecified.
  *   #TM_INVALID_ARGUMENT: also for its mode. #TM_BUSY: the timeout is 0, and its bytes are not in
  *   memory.
- * - Errors of the call, nothing is copied: #TM_INVALID_ARGUMENT: an unknown flag. #TM_UNSUPPORTED:
- *   an operation with the option `fork=follow`.
+ * - Errors of the call, nothing is copied: #TM_INVALID_ARGUMENT: an unknown flag. #TM_BUSY: too
+ *   many operations are in progress.
  */
 TIERMEM_API tm_status tm_copy(tm_context* context, tm_copy_item* list, size_t n, uint32_t flags,
                               int64_t timeout_ns, tm_op* out);
@@ -569,11 +570,13 @@ TIERMEM_API tm_status tm_copy(tm_context* context, tm_copy_item* list, size_t n,
  * second for DRAM and up to 10 seconds for a GPU, plus 1 second for each 128 MiB of the object.
  *
  * - Ownership: the caller owns the object, and frees it with tm_free_ptr(). It is valid in every
- *   thread until that call, or until the context ends. A child of fork() can use it only with the
- *   option `fork=follow`, which supports {#TM_ANY, 0} only.
+ *   thread until that call, or until the context ends. With the option `fork=follow` a child of
+ *   fork() has the objects of {#TM_ANY, 0}, and others stay with the parent: tm_free_ptr() of such
+ *   an object succeeds there, other calls return #TM_STALE_HANDLE, and a touch raises SIGSEGV.
  * - Errors:
  *   - #TM_INVALID_ARGUMENT: more than 2^47 bytes.
- *   - #TM_UNSUPPORTED: the processor cannot address the place, or the place cannot follow a fork.
+ *   - #TM_UNSUPPORTED: the processor cannot address the place, or {#TM_ANY, 0} cannot follow a
+ *     fork.
  *   - #TM_UNAVAILABLE: the context lacks the place.
  *   - #TM_NO_CAPACITY.
  */
@@ -947,7 +950,6 @@ typedef struct tm_rows {
  *   - #TM_INVALID_ARGUMENT names the row; also for a row that overlaps `to` in a view or window of
  *     the same buffer, and for a list that overlaps `to`.
  *   - #TM_STALE_HANDLE.
- *   - #TM_UNSUPPORTED: an operation with the option `fork=follow`.
  *   - #TM_BUSY: the timeout is 0 and some row is not resident.
  *   - #TM_NO_CAPACITY, #TM_TIMED_OUT, #TM_CANCELLED, #TM_IO_ERROR, #TM_DISCARDED, #TM_LOST,
  *     #TM_SHUT_DOWN; the message names the row that failed.
@@ -1019,7 +1021,7 @@ typedef struct tm_object {
  * Opens an empty store.
  *
  * - Ownership: the caller ends it with tm_store_close(). After the end of the context every call
- *   returns #TM_SHUT_DOWN.
+ *   returns #TM_SHUT_DOWN. With the option `fork=follow` the store is empty in a child of fork().
  * - Errors: #TM_INVALID_ARGUMENT: also for a capacity of 0. #TM_UNSUPPORTED: #TM_STORE_PERSIST.
  *   #TM_NO_CAPACITY.
  */

@@ -131,7 +131,7 @@ class TIERMEM_API Context {
   ///   - io_error with errno.
   ///   - invalid_argument: there is no such file, or the range is outside it.
   ///   - unsupported: a flag that adopted files do not have; kMapped without kPrivate where
-  ///     userfaultfd is refused; the option `fork=follow`.
+  ///     userfaultfd is refused.
   Result<Buffer> adopt_file(const char* path, std::uint64_t offset = 0, std::uint64_t length = 0,
                             const BufferOptions& options = {});
   /// Creates a buffer with a copy of device memory that the program owns. The device copies the
@@ -238,15 +238,15 @@ class TIERMEM_API Context {
   ///   Bytes of which the newest copy is not only in a slot or a file are promoted as by read().
   /// - `op`: may be null; otherwise a thread of the context does the work, several such calls at a
   ///   time. The list and its memory must then stay valid until the operation has completed, and
-  ///   must not be memory of mapped buffers. The option fork=follow does not support it.
+  ///   must not be memory of mapped buffers.
   /// - `timeout`: counts from this call on. A read that a device has begun is waited for, also
   ///   beyond the timeout, after a cancel, and by close(): its memory is the caller's again only
   ///   then.
   /// - Result: ok if every item is copied, else the first error in the order of the list.
   /// - Errors of an item: those of read() or write(). After an error its memory is unspecified.
   ///   invalid_argument: also for its mode. busy: the timeout is 0 and its bytes are not in memory.
-  /// - Errors of the call, nothing is copied: invalid_argument: an unknown flag. unsupported: `op`
-  ///   with fork=follow.
+  /// - Errors of the call, nothing is copied: invalid_argument: an unknown flag. busy: too many
+  ///   operations are in progress.
   Status copy(std::span<CopyItem> list, std::uint32_t flags = 0,
               Timeout timeout = Timeout::forever(), Op* op = nullptr);
   /// Copies rows to `to`, one behind the other in the order of the list. Rows may overlap each
@@ -260,14 +260,14 @@ class TIERMEM_API Context {
   ///
   /// - `op`: may be null; otherwise a thread of the context does the work, one such call after the
   ///   other. `rows.index` and `to` must then stay valid until the operation has completed, and
-  ///   must not be memory of mapped buffers. The option fork=follow does not support it.
+  ///   must not be memory of mapped buffers.
   /// - `timeout`: counts from this call on.
   /// - Errors:
   ///   - invalid_argument names the row; also for a row that overlaps `to`, and for a list that
   ///     overlaps it.
   ///   - Those of read(), with the row that failed.
   ///   - busy: the timeout is 0 and some row is not resident.
-  ///   - unsupported: `op` with fork=follow.
+  ///   - shut_down: also for `op` in a child of fork(), if it was in progress at the fork.
   ///
   /// After an error it is unspecified which rows were copied.
   Status gather(const Rows& rows, void* to, Timeout timeout = Timeout::forever(), Op* op = nullptr);
@@ -318,7 +318,7 @@ class TIERMEM_API Context {
   ///
   /// With the option `fork=follow` a child of fork() has the same buffers at the same addresses,
   /// with the bytes as of the fork. Later writes of parent and child are separate. Without the
-  /// option, or if the child could not follow, its touch raises SIGSEGV.
+  /// option, or if the child could not follow, its touch raises SIGSEGV. Other buffers are stale.
   ///
   /// Use Advice::dont_need to give up bytes. tiermem may miss the program's own MADV_DONTNEED on a
   /// page that is leaving memory.
@@ -373,12 +373,12 @@ class TIERMEM_API Context {
   ///
   /// Every object is charged to the budgets. The call waits for room that other bytes hold: up to 1
   /// second for DRAM and up to 10 seconds for a GPU, plus 1 second for each 128 MiB of the object.
-  /// A child of fork() can use the pointers only with fork=follow, which supports {any, 0} only.
+  /// With fork=follow a child of fork() has the objects of {any, 0}. Others stay with the parent.
   ///
   /// - `alignment`: a power of two up to 64 MiB, and not above the DRAM budget.
   /// - Errors:
   ///   - invalid_argument.
-  ///   - unsupported: the processor cannot address the place, or the place cannot follow a fork.
+  ///   - unsupported: the processor cannot address the place, or {any, 0} cannot follow a fork.
   ///   - unavailable: the context lacks the place.
   ///   - no_capacity.
   Result<void*> malloc_at(Place place, std::uint64_t bytes, std::uint64_t alignment = 16);
@@ -409,7 +409,7 @@ class TIERMEM_API Context {
   Status free_ptr(void* block, const StreamOrder& after = {});
   /// Returns the number of usable bytes from `block` on, which is at least the size asked for.
   ///
-  /// - Errors: those of free_ptr(); null is invalid_argument.
+  /// - Errors: those of free_ptr(); null is invalid_argument. stale_handle: it is the parent's.
   Result<std::uint64_t> usable_size(const void* block) const;
 
   /// Sets the set for GPU objects that the calling thread allocates with malloc_at() from now on,

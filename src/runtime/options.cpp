@@ -140,8 +140,8 @@ constexpr std::array kOptions = {
            set<&Config::checksum>},
     Option{"fork", choice, "end", 0, 0, "end|follow", "TIERMEM_FORK",
            "State of a child of fork. `end`: readable views and a closed context. `follow`: the "
-           "context, with the bytes as of the fork, beside the parent's; only mapped buffers may "
-           "be allocated.",
+           "context, with the mapped buffers as of the fork, beside the parent's; handles of other "
+           "buffers are stale there.",
            "Fork.a_child_sees_the_bytes_of_the_fork_while_the_parent_overwrites_them",
            set<&Config::fork>},
     Option{"workers", count, "0", 0, 256, "", "TIERMEM_WORKERS",

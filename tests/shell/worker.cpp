@@ -79,8 +79,7 @@ bool Worker::fine(const Status& status, const char* what, std::initializer_list<
   const bool allowed = std::find(more.begin(), more.end(), status.code()) != more.end();
   constexpr std::array kRefused = {Code::no_capacity, Code::busy,        Code::timed_out,
                                    Code::unsupported, Code::unavailable, Code::io_error};
-  const bool refused =
-      std::find(kRefused.begin(), kRefused.end(), status.code()) != kRefused.end();
+  const bool refused = std::find(kRefused.begin(), kRefused.end(), status.code()) != kRefused.end();
   if (!allowed && !(world_.refuses && refused)) {
     fail(what, std::string(code_name(status.code())) + ": " + status.message());
   }
@@ -231,7 +230,7 @@ void Worker::allocate() {
   const std::uint64_t bytes = one_in(3) ? 1 + upto(3 * kPage) : 1 + upto((1 << 20) - 1);
   BufferOptions options;
   options.extent_bytes = kExtents[random_() % kExtents.size()];
-  owned->mapped = world_.maps && (world_.follows || one_in(3));
+  owned->mapped = world_.maps && one_in(world_.follows ? 2 : 3);
   options.flags = (owned->mapped ? kMapped : 0u) | (one_in(6) ? kIsolated : 0u) |
                   (one_in(6) ? kNoChecksum : 0u);
   options.advice = one_in(4) ? Advice::random : Advice::normal;
@@ -258,7 +257,7 @@ void Worker::allocate() {
 }
 
 void Worker::adopt() {
-  if (world_.follows || owned_.size() >= kMostOwned) {
+  if (owned_.size() >= kMostOwned) {
     return;
   }
   const std::uint64_t size = world_.file_bytes.size();
@@ -340,8 +339,7 @@ void Worker::acquire() {
   }
   const OwnedPtr owned = some();
   const Range range = some_range(*owned, kSmallView);
-  const std::uint32_t mode =
-      owned->read_only || one_in(2) ? kRead : one_in(2) ? kWrite : kDiscard;
+  const std::uint32_t mode = owned->read_only || one_in(2) ? kRead : one_in(2) ? kWrite : kDiscard;
   world_.page.note(number_, "acquire %#lx at %lu, %lu bytes, mode %u", owned->handle, range.offset,
                    range.length, mode);
   const Access access{owned->handle, range.offset, range.length, mode, {}, 0};
@@ -469,7 +467,7 @@ void Worker::gather(bool into_buffer) {
   }
   world_.page.note(number_, "gather %#lx, %zu rows of %lu", owned->handle, index.size(), row);
   Status status;
-  if (!world_.follows && one_in(3)) {
+  if (one_in(3)) {
     Op op;
     status = owned->context->gather(list, wanted.data(), kPatience, &op);
     const bool cancels = status.ok() && one_in(4);
@@ -640,7 +638,7 @@ void Worker::place() {
   if (world_.follows && !world_.maps) {
     return;
   }
-  const Place where{world_.follows || one_in(2) ? Kind::any : Kind::dram, 0};
+  const Place where{one_in(2) ? Kind::any : Kind::dram, 0};
   auto bytes = some_bytes(1 + upto(one_in(3) ? 100'000 : 300));
   world_.page.note(number_, "malloc_at %zu bytes", bytes.size());
   auto block = world_.contexts[0]->malloc_at(where, bytes.size(), std::uint64_t{1} << upto(8));
@@ -700,8 +698,8 @@ void Worker::foreign() {
 
 // ---- Forks and ends ----------------------------------------------------------------------------
 
-// The child has only this thread. With fork=follow it has its own bytes; otherwise views stay
-// readable and every call is refused.
+// The child has only this thread. With fork=follow it has its own bytes of mapped buffers;
+// otherwise views stay readable and every call is refused.
 int Worker::check_in_child() {
   if (!world_.follows) {
     for (const Held& held : held_) {
@@ -717,7 +715,11 @@ int Worker::check_in_child() {
     }
     return world_.failed ? 1 : 0;
   }
+  check_left_to_parent();
   for (const OwnedPtr& owned : owned_) {
+    if (!owned->mapped) {
+      continue;
+    }
     std::vector<std::uint8_t> seen(owned->model.size());
     if (touched([&] { std::memcpy(seen.data(), owned->address, seen.size()); })) {
       compare(*owned, 0, seen, "touch in the child");
@@ -731,6 +733,38 @@ int Worker::check_in_child() {
     }
   }
   return world_.failed ? 1 : 0;
+}
+
+// Buffers that are not mapped are stale in the child, and their views end. The child may allocate
+// others. If it could not follow, every call is refused.
+void Worker::check_left_to_parent() {
+  const auto is = [&](const Status& status, Code wanted, const char* what) {
+    if (status.code() != wanted && !(world_.refuses && status.code() == Code::shut_down)) {
+      fail(what, status.message());
+    }
+  };
+  for (const Held& held : held_) {
+    if (!held.of->mapped) {
+      is(held.of->context->release({&held.record, 1}), Code::ok, "release in the child");
+      is(held.of->context->release({&held.record, 1}), Code::invalid_argument,
+         "second release in the child");
+    }
+  }
+  for (const OwnedPtr& owned : owned_) {
+    std::uint8_t byte = 0;
+    if (!owned->mapped) {
+      is(owned->context->read(owned->handle, 0, &byte, 1), Code::stale_handle, "read in the child");
+      is(owned->context->free(owned->handle), Code::ok, "free in the child");
+    }
+  }
+  const auto bytes = some_bytes(400'000);
+  std::vector<std::uint8_t> seen(bytes.size());
+  auto own = world_.contexts[0]->alloc(bytes.size());
+  if (fine(own.status(), "alloc in the child", {world_.refuses ? Code::shut_down : Code::ok}) &&
+      fine(own->write(0, bytes.data(), bytes.size()), "write in the child") &&
+      fine(own->read(0, seen.data(), seen.size()), "read in the child") && seen != bytes) {
+    fail("read in the child", "other bytes than were written");
+  }
 }
 
 void Worker::fork_child() {
@@ -758,8 +792,9 @@ void Worker::fork_child() {
   // A child that could not follow has no windows, so its touch raises SIGSEGV.
   const bool not_followed = world_.refuses && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
   if (!not_followed && !(WIFEXITED(status) && WEXITSTATUS(status) == 0)) {
-    fail("fork", WIFSIGNALED(status) ? std::string("the child died of ") + ::strsignal(WTERMSIG(status))
-                                     : "the child found a difference");
+    fail("fork", WIFSIGNALED(status)
+                     ? std::string("the child died of ") + ::strsignal(WTERMSIG(status))
+                     : "the child found a difference");
   }
 }
 

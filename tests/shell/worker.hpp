@@ -20,10 +20,10 @@ namespace tiermem::shell {
 struct World {
   Page& page;
   std::array<Context*, 2> contexts{};  ///< The second may be null.
-  bool refuses = false;                ///< Kernel calls fail: errors are allowed, wrong bytes never.
-  bool follows = false;                ///< fork=follow: only mapped buffers.
-  bool maps = true;                    ///< Mapped buffers are available.
-  std::string file;                    ///< The path of a file to adopt, and its bytes.
+  bool refuses = false;  ///< Kernel calls fail: errors are allowed, wrong bytes never.
+  bool follows = false;  ///< fork=follow.
+  bool maps = true;      ///< Mapped buffers are available.
+  std::string file;      ///< The path of a file to adopt, and its bytes.
   std::vector<std::uint8_t> file_bytes;
   std::atomic<bool> failed{false};
 };
@@ -89,6 +89,7 @@ class Worker {
   void foreign();
   void fork_child();
   int check_in_child();
+  void check_left_to_parent();
 
   void release(Held& held);
   void check_view(const Held& held, const char* when);
