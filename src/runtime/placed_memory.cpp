@@ -38,10 +38,11 @@ heap::HeapOptions options_of(const Context::Impl& context, bool moves) {
       std::min<std::uint64_t>(budget / 16 / heap::kMagazinesBytes, kMostMagazines));
   options.owner = &context;
   // Where memory cannot move, the heap of memory that stays serves every place.
-  options.uses = moves                              ? static_cast<unsigned>(heap::Use::any)
-                 : context.host_space().maps_well() ? static_cast<unsigned>(heap::Use::fixed)
-                                                    : static_cast<unsigned>(heap::Use::fixed) |
-                                                          static_cast<unsigned>(heap::Use::any);
+  // Where memory cannot move, the heap of memory that stays serves every place, unless it must
+  // follow forks.
+  const bool serves_any = !context.host_space().maps_well() && context.config.fork != Fork::follow;
+  options.uses = static_cast<unsigned>(moves ? heap::Use::any : heap::Use::fixed) |
+                 (serves_any ? static_cast<unsigned>(heap::Use::any) : 0U);
   return options;
 }
 
