@@ -69,7 +69,7 @@ bool Room::move_to_preferred(ExtentRef ref) {
 bool Room::go_down(ExtentRef ref, MemoryLedger& to) {
   const std::uint64_t bytes = directory_.bytes_of(ref);
   const FrameUsage usage = to.tier->usage();
-  if (!may_receive(to, bytes) || !engine_.takes_extents(to) ||
+  if (!may_receive(to, bytes) || !engine_.takes_extent(to, ref) ||
       usage.in_use + bytes + to.ahead > usage.budget) {
     return false;
   }
@@ -91,7 +91,7 @@ bool Room::climb(ExtentRef ref, unsigned rank) {
   const std::uint64_t bytes = directory_.bytes_of(ref);
   const unsigned preferred = directory_.at(ref).preferred;
   for (MemoryLedger* const memory : memories_.in(kHost).subspan(preferred, rank - preferred)) {
-    if (!may_receive(*memory, bytes) || !engine_.takes_extents(*memory)) {
+    if (!may_receive(*memory, bytes) || !engine_.takes_extent(*memory, ref)) {
       continue;
     }
     const FrameId frame = memory->take_frame(directory_.frame_request(ref, kHost));

@@ -42,16 +42,16 @@ bool Desk::collect(Request& request) {
                   [&](const Need& need) { return memories_.awaited(need.space); })) {
     return false;
   }
-  std::array<std::uint64_t, kMaxSpaces> all{};
   if (!request.collecting) {
     request.collecting = true;
+    std::array<Room::Lack, kMaxSpaces> all{};
     for (Need& need : request.needs) {
       hold(need);
-      all[need.space] += directory_.bytes_of(need.ref);
+      all[need.space].add(room_.room_of(need.ref, need.space));
     }
     for (unsigned space = 0; space < memories_.spaces(); ++space) {
       if (!room_.ever_fits(space, all[space])) {
-        fail_request(request, refusals_.no_room(&request, space, all[space]));
+        fail_request(request, refusals_.no_room(&request, space, all[space].bytes));
         return true;
       }
     }

@@ -44,7 +44,7 @@ FrameId Room::frame_out_of_window(ExtentRef ref) {
       return frame;
     }
   }
-  MemoryLedger& memory = memory_for(kHost, bytes);
+  MemoryLedger& memory = memory_for(kHost, room_of(ref, kHost), bytes);
   make_room(memory, memory.freeing + memory.tier->usage().leaving + bytes, Priority::background);
   return {};
 }

@@ -125,7 +125,7 @@ bool TransferEngine::has_room_below(ExtentRef ref, unsigned space) const {
       space == kHost ? memories_.of(kHost, directory_.frame(kHost, ref)).rank() + 1 : 0;
   for (const MemoryLedger* const memory : host.subspan(first)) {
     const FrameUsage usage = memory->tier->usage();
-    if (takes_extents(*memory) && usage.in_use + directory_.bytes_of(ref) <= usage.budget) {
+    if (takes_extent(*memory, ref) && usage.in_use + directory_.bytes_of(ref) <= usage.budget) {
       return true;
     }
   }
@@ -143,7 +143,7 @@ bool TransferEngine::sink(ExtentRef ref, unsigned space, Priority priority) {
   const unsigned first = preferred > lowest ? preferred - lowest : 0;
   for (unsigned position = 0; position < below.size(); ++position) {
     MemoryLedger* const memory = below[Placement::in_order(position, first)];
-    if (!takes_extents(*memory)) {
+    if (!takes_extent(*memory, ref)) {
       continue;
     }
     const FrameId frame = memory->take_frame(directory_.frame_request(ref, kHost));

@@ -1,6 +1,8 @@
 // Room for pages of partial extents: which pages a need lacks, and the room for them.
 // mover/parts.cpp has the transfers. The stepping thread only; never waits.
+#include <algorithm>
 #include <bit>
+#include <span>
 
 #include "mover/page_mask.hpp"
 #include "mover/room.hpp"
@@ -36,19 +38,23 @@ void Room::plan(Need& need) {
 // An extent in parts is in the first memory. If that has no room and nothing can leave it, or if
 // the extent prefers another memory, the whole extent comes to another one.
 bool Room::has_other_memory_for(const Need& need) const {
-  return memories_.in(need.space).size() > 1 && engine_.parts().there(need.ref) == 0 &&
-         (preferred(need.ref, need.space) != 0 || searched(memories_.first(need.space)));
+  const std::span<const MemoryLedger* const> memories = memories_.in(need.space);
+  if (memories.size() == 1 || engine_.parts().there(need.ref) != 0 ||
+      (preferred(need.ref, need.space) == 0 && !searched(memories_.first(need.space)))) {
+    return false;
+  }
+  const FrameRequest request = directory_.frame_request(need.ref, need.space);
+  return std::any_of(memories.begin() + 1, memories.end(),
+                     [&](const MemoryLedger* memory) { return memory->tier->takes(request); });
 }
 
 Room::Lack Room::lack_of(Need& need) {
   plan(need);
-  const std::uint64_t bytes =
-      need.part != 0 ? bytes_of_pages(need.part) : directory_.bytes_of(need.ref);
-  Lack lack{.bytes = bytes, .in_parts = need.part != 0 ? bytes : 0, .smallest = bytes};
   if (need.part == 0) {
-    lack.preferring[preferred(need.ref, need.space)] = bytes;
+    return room_of(need.ref, need.space);
   }
-  return lack;
+  const std::uint64_t bytes = bytes_of_pages(need.part);
+  return {.bytes = bytes, .in_parts = bytes, .smallest = bytes};
 }
 
 bool Room::take_room(Need& need) {

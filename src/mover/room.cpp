@@ -31,15 +31,41 @@ void Room::end_shortages() {
   }
 }
 
-bool Room::ever_fits(unsigned space, std::uint64_t bytes) const {
+// Extents that some memory does not take must fit in the others.
+bool Room::ever_fits(unsigned space, const Lack& all) const {
   const std::uint64_t bounce = space == kHost ? engine_.bounce().bytes() : 0;
-  return bytes + bounce <= memories_.usage(space).budget;
+  std::uint64_t budget = 0, for_all = 0, barred = 0;
+  for (const MemoryLedger* const memory : memories_.in(space)) {
+    const std::uint64_t its = memory->tier->usage().budget;
+    budget += its;
+    for_all += all.barred[memory->rank()] == 0 ? its : 0;
+    barred = std::max(barred, all.barred[memory->rank()]);
+  }
+  return all.bytes + bounce <= budget && (barred == 0 || barred + bounce <= for_all);
+}
+
+Room::Lack Room::room_of(ExtentRef ref, unsigned space) const {
+  const std::uint64_t bytes = directory_.bytes_of(ref);
+  Lack lack{.bytes = bytes, .smallest = bytes};
+  const std::span<const MemoryLedger* const> memories = memories_.in(space);
+  if (memories.size() == 1) {
+    return lack;
+  }
+  lack.preferring[preferred(ref, space)] = bytes;
+  const FrameRequest request = directory_.frame_request(ref, space);
+  for (const MemoryLedger* const memory : memories) {
+    lack.barred[memory->rank()] = memory->tier->takes(request) ? 0 : bytes;
+  }
+  return lack;
 }
 
 // Returns the rank of the memory of the space that comes first for the extent. Only the host has
 // several.
 unsigned Room::preferred(ExtentRef ref, unsigned space) const {
-  return space == kHost ? directory_.at(ref).preferred : 0u;
+  const unsigned rank = space == kHost ? directory_.at(ref).preferred : 0u;
+  return rank != 0 && memories_.in(space)[rank]->tier->takes(directory_.frame_request(ref, space))
+             ? rank
+             : 0;
 }
 
 // The preferred memory gives the frame if it has room, or else the memory of the lowest rank that
@@ -103,12 +129,12 @@ void Room::note_shortage(unsigned space, const Lack& lack) {
   std::uint64_t others = lack.bytes;
   for (unsigned rank = 1; rank < memories_.in(space).size(); ++rank) {
     if (const std::uint64_t bytes = lack.preferring[rank]; bytes != 0) {
-      memory_for(space, bytes, rank).note_shortage(bytes, ahead_bytes_max_);
+      memory_for(space, lack, bytes, rank).note_shortage(bytes, ahead_bytes_max_);
       others -= bytes;
     }
   }
   if (others != 0) {
-    memory_for(space, others).note_shortage(others, ahead_bytes_max_);
+    memory_for(space, lack, others).note_shortage(others, ahead_bytes_max_);
   }
 }
 
@@ -140,7 +166,8 @@ bool Room::searched(unsigned space, const Lack& lack) const {
     return searched(memories_.first(space));
   }
   for (const MemoryLedger* const memory : memories_.in(space)) {
-    if (may_receive(*memory, lack.smallest) && !searched(*memory)) {
+    if (lack.open_to(memory->rank()) != 0 && may_receive(*memory, lack.smallest) &&
+        !searched(*memory)) {
       return false;
     }
   }
@@ -211,7 +238,8 @@ void Room::make_room(unsigned space, const Lack& lack, Priority priority, bool d
   const auto make_in = [&](MemoryLedger& memory, std::uint64_t wanted) -> std::uint64_t {
     const std::uint64_t before = made[memory.rank()];
     const std::uint64_t budget = memory.tier->usage().budget;
-    const std::uint64_t share = std::min(wanted, budget - std::min(budget, before));
+    const std::uint64_t share =
+        std::min({wanted, budget - std::min(budget, before), lack.open_to(memory.rank()) - before});
     if (share == 0 || !may_receive(memory, lack.smallest)) {
       return 0;
     }
@@ -241,12 +269,15 @@ bool Room::may_receive(const MemoryLedger& memory, std::uint64_t extent_bytes) c
   return memories_.in(memory.space).size() == 1 || pressure_of(memory).can_have(extent_bytes);
 }
 
-// Returns the memory that is short of room for an extent that prefers the memory of this rank.
-MemoryLedger& Room::memory_for(unsigned space, std::uint64_t bytes, unsigned preferred) {
+// Returns the memory that is short of room for extents that prefer the memory of this rank.
+MemoryLedger& Room::memory_for(unsigned space, const Lack& lack, std::uint64_t bytes,
+                               unsigned preferred) {
   std::array<Placement::Pressure, kMostMemories> pressures;
   const std::span<MemoryLedger* const> memories = memories_.in(space);
   for (std::size_t rank = 0; rank < memories.size(); ++rank) {
     pressures[rank] = pressure_of(*memories[rank]);
+    pressures[rank].closed =
+        pressures[rank].closed || lack.open_to(static_cast<unsigned>(rank)) == 0;
   }
   const unsigned rank = Placement::memory(bytes, {pressures.data(), memories.size()}, preferred);
   return rank != Placement::kNone ? *memories[rank] : memories_.first(space);

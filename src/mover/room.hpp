@@ -66,21 +66,28 @@ class Room {
     std::uint64_t smallest = ~std::uint64_t{0};  ///< The least that one need lacks.
     /// By rank: the part of `bytes` for extents that prefer this memory. [0] is not used.
     std::array<std::uint64_t, kMostMemories> preferring{};
+    /// By rank: the part of `bytes` for extents that this memory does not take.
+    std::array<std::uint64_t, kMostMemories> barred{};
     void add(const Lack& more) {
       bytes += more.bytes;
       in_parts += more.in_parts;
       smallest = smallest < more.smallest ? smallest : more.smallest;
-      for (unsigned rank = 1; rank < kMostMemories; ++rank) {
+      for (unsigned rank = 0; rank < kMostMemories; ++rank) {
         preferring[rank] += more.preferring[rank];
+        barred[rank] += more.barred[rank];
       }
     }
+    /// Returns the bytes that can be in the memory of this rank.
+    std::uint64_t open_to(unsigned rank) const { return bytes - barred[rank]; }
   };
+  /// Returns the room of a whole extent.
+  Lack room_of(ExtentRef ref, unsigned space) const;
   /// Returns the room that the need lacks.
   Lack lack_of(Need& need);
   /// Returns whether the room that the need has is what it lacks.
   bool room_fits(const Need& need) const;
-  /// Returns whether the budget is large enough for `bytes` of extents.
-  bool ever_fits(unsigned space, std::uint64_t bytes) const;
+  /// Returns whether the budgets are large enough for these extents.
+  bool ever_fits(unsigned space, const Lack& all) const;
   /// Returns false if allocation of the extent's record in the policy failed.
   bool find_record(unsigned space, ExtentRef ref);
 
@@ -141,7 +148,8 @@ class Room {
   bool has_other_memory_for(const Need& need) const;
   Placement::Pressure pressure_of(const MemoryLedger& memory) const;
   bool may_receive(const MemoryLedger& memory, std::uint64_t extent_bytes) const;
-  MemoryLedger& memory_for(unsigned space, std::uint64_t bytes, unsigned preferred = 0);
+  MemoryLedger& memory_for(unsigned space, const Lack& lack, std::uint64_t bytes,
+                           unsigned preferred = 0);
   unsigned preferred(ExtentRef ref, unsigned space) const;
   void make_room(MemoryLedger& memory, std::uint64_t bytes, Priority priority,
                  bool desperate = false);

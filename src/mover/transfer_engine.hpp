@@ -114,6 +114,10 @@ class TransferEngine {
   bool takes_extents(const MemoryLedger& memory) const {
     return !memory.lost && memory.entry_backoff.over(carrier_.now());
   }
+  /// Returns whether this extent can move to the memory of the host now.
+  bool takes_extent(const MemoryLedger& memory, ExtentRef ref) const {
+    return takes_extents(memory) && memory.tier->takes(directory_.frame_request(ref, kHost));
+  }
   /// Copies the extent, which is in its slot only, to that slot tier. `frame`: see
   /// Destager::start().
   void start_destage(ExtentRef ref, FrameId frame, SlotTiers::Entry& to) {

@@ -17,7 +17,9 @@ unsigned Directory::readable_elsewhere(ExtentRef ref, unsigned space) const {
 FrameRequest Directory::frame_request(ExtentRef ref, unsigned space) const {
   const BufferRecord& record = record_of(ref);
   const std::uint64_t domain = record.domain == kIsolatedDomain ? handle_of(ref) : record.domain;
-  return {space == kHost ? record.pool : Pool::locked, bytes_of(ref), domain};
+  const bool plain =
+      space != kHost || !(touchable(ref) || record.read_only.load(std::memory_order_relaxed));
+  return {space == kHost ? record.pool : Pool::locked, bytes_of(ref), domain, plain};
 }
 
 std::byte* Directory::address_in_window(ExtentRef ref, unsigned space) const {

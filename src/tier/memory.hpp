@@ -26,6 +26,8 @@ struct FrameRequest {
   /// frame that changes domain is cleared before use. A handle is never reused, so two domains
   /// never have the same number; a counter of domains would wrap.
   std::uint64_t domain = 0;
+  /// Its window, if it has one, is plain: the program touches it through views only, and may store.
+  bool plain = true;
 };
 
 /// The accounting of a memory in bytes. used = in_use + cached, and used <= budget except after
@@ -58,6 +60,9 @@ class Memory {
   virtual bool lost() const { return false; }
   virtual Status loss() const { return {}; }
 
+  /// [mover] Returns whether the memory has such frames at all. The answer depends on the request
+  /// alone, and is the same for all domains. acquire_frame() has none if it is false.
+  virtual bool takes(const FrameRequest&) const { return true; }
   /// [mover] Acquires a frame within the budget, preferring cached frames of its class. Returns an
   /// invalid id if there is no room. A frame is *fresh* until populate() has run: it has an address
   /// and a charge, and no pages.

@@ -216,14 +216,29 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
   /// The sizes of extents in mapped windows. Checks that every other size is refused.
   const std::vector<std::uint64_t>& mapped_extents() {
     for (const std::uint64_t bytes : missing(facts().mapped_extents)) {
-      EXPECT_EQ(space().reserve_window(2 * bytes, bytes, true).code(), Code::unsupported) << bytes;
+      refuses_windows(bytes, true);
     }
     return facts().mapped_extents;
+  }
+  /// Checks that the space has no windows for extents of this size, or that they are for frames of
+  /// its other memories only.
+  void refuses_windows(std::uint64_t bytes, bool mapped) {
+    const auto reserved = space().reserve_window(2 * bytes, bytes, mapped);
+    if (!reserved.ok()) {
+      EXPECT_EQ(reserved.code(), Code::unsupported) << bytes;
+      return;
+    }
+    const FrameRequest request{space().window_pool(bytes), bytes, 0, !mapped};
+    EXPECT_FALSE(memory().takes(request)) << bytes;
+    EXPECT_FALSE(memory().acquire_frame(request).valid()) << bytes;
+    space().release_window(*reserved, 2 * bytes);
   }
   /// The sizes of extents that can be in parts. Checks that every other size is refused.
   const std::vector<std::uint64_t>& part_extents() {
     for (const std::uint64_t bytes : missing(facts().part_extents)) {
-      EXPECT_FALSE(space().takes_parts(bytes)) << bytes;
+      EXPECT_FALSE(space().takes_parts(bytes) &&
+                   memory().takes({space().window_pool(bytes), bytes, 0, false}))
+          << bytes;
       EXPECT_FALSE(memory().acquire_parts({space().window_pool(bytes), bytes, 0}, 1).valid());
     }
     return facts().part_extents;

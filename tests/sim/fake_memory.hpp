@@ -57,6 +57,9 @@ class FakeMemory final : public AddressSpace, public Memory {
     return *further_.back();
   }
   /// Returns the memory of this number.
+  /// Lets this memory have no frame in a window that the program touches without views, or may not
+  /// write. Call it before a mover knows the memory.
+  void take_plain_only() { plain_only_ = true; }
   FakeMemory& memory(unsigned number) { return number == 0 ? *this : *further_[number - 1]; }
   const FakeMemory& memory(unsigned number) const {
     return number == 0 ? *this : *further_[number - 1];
@@ -74,8 +77,12 @@ class FakeMemory final : public AddressSpace, public Memory {
   std::span<Memory* const> memories() const override { return memories_; }
   bool host_addressable() const override { return !opaque_; }
 
+  bool takes(const FrameRequest& request) const override { return request.plain || !plain_only_; }
   FrameId acquire_frame(const FrameRequest& request) override {
     dice_.crossed("acquire", request.bytes);
+    if (!takes(request)) {
+      return {};
+    }
     for (const std::uint64_t id : idle_) {
       Frame& frame = frames_.at(id);
       if (frame.bytes.size() == request.bytes && in_use_ + request.bytes <= budget_) {
@@ -283,6 +290,9 @@ class FakeMemory final : public AddressSpace, public Memory {
     relocated_ += source.bytes.size();
     std::fill(source.bytes.begin(), source.bytes.end(), std::byte{0xDD});
     const bool mapped = at != nullptr && present(at);
+    if (mapped && memory(to.memory()).plain_only_) {
+      throw Misuse("a mapped extent is relocated to a memory for plain windows");
+    }
     if (at != nullptr && !mapped && dice_.strikes("relocate_map")) {
       std::memset(at, 0xDD, source.bytes.size());
       home = true;
@@ -295,6 +305,9 @@ class FakeMemory final : public AddressSpace, public Memory {
   bool restores_at_once(FrameId id, const std::byte*) const override { return id.value % 3 == 0; }
   Status restore(FrameId id, std::byte* at) override {
     dice_.crossed("restore", id.value);
+    if (memory(id.memory()).plain_only_) {
+      throw Misuse("a frame of a memory for plain windows comes to a mapped one");
+    }
     Frame& frame = frame_of(id);
     for_pages(frame, [&](std::uint64_t offset, std::uint64_t n) {
       std::memcpy(at + offset, frame.bytes.data() + offset, n);
@@ -312,7 +325,7 @@ class FakeMemory final : public AddressSpace, public Memory {
   }
   FrameId acquire_parts(const FrameRequest& request, unsigned pages) override {
     dice_.crossed("acquire_parts", pages);
-    if (!takes_parts(request.bytes) || pages * kSmallestExtent > request.bytes ||
+    if (!takes(request) || !takes_parts(request.bytes) || pages * kSmallestExtent > request.bytes ||
         in_use_ + cached_ + pages * kSmallestExtent > budget_) {
       return {};
     }
@@ -609,6 +622,7 @@ class FakeMemory final : public AddressSpace, public Memory {
   const bool opaque_;
   const FakeMemory* reached_ = nullptr;
   bool lost_ = false;
+  bool plain_only_ = false;
   FakeCopies* copies_ = nullptr;
   FaultDice& dice_;
   std::map<std::uint64_t, Frame> frames_;

@@ -74,6 +74,9 @@ std::vector<AddressSpace*> Simulation::spaces() {
     host_.add_memory(frames * swarm_.extent_bytes,
                      {Kind::numa, static_cast<std::uint16_t>(host_.memories().size())});
   }
+  if (swarm_.last_is_plain) {
+    host_.memory(static_cast<unsigned>(host_.memories().size()) - 1).take_plain_only();
+  }
   for (unsigned i = 0; i < swarm_.devices; ++i) {
     all.push_back(&devices_[i]);
   }

@@ -107,6 +107,8 @@ struct Swarm {
         further_frames.push_back(1 + dice() % (dice() % 2 == 0 ? 6 : host_frames + 2));
       }
     }
+    last_is_plain =
+        !further_frames.empty() && std::mt19937_64(seed * 0x9E3779B97F4A7C15u + 13)() % 2 == 0;
   }
 
   /// Excludes one kind of call or fault. Returns false if the name is unknown.
@@ -153,7 +155,9 @@ struct Swarm {
   bool sparse;  // Extents of eight pages; few pages are written.
   std::uint64_t host_frames;
   std::vector<std::uint64_t> further_frames;  // Frames of each memory of the host after the first.
-  bool mapped, parts;                         // Parts: extents of several pages, and many touches.
+  // The last of them takes no extent of a mapped or read-only window. A draw of its own.
+  bool last_is_plain = false;
+  bool mapped, parts;  // Parts: extents of several pages, and many touches.
   // Some adopted files are mapped, some of them private. A draw of its own: all else is the same.
   bool maps_files = false;
   std::uint64_t device_frames;  // Per device.
