@@ -23,10 +23,6 @@ MapResult failed(Status status, MapEnd end) {
   return {.status = std::move(status), .end = end};
 }
 
-// A remapped frame splits its window's mapping in three, and its home's mapping too. Both are whole
-// again after it has left. The number is approximate, because neighbours merge.
-constexpr std::uint64_t kMappingsEach = 4;
-
 // Max number of requests for a huge page. Under continuous compaction, one in sixty of those that
 // were refused at first needed more.
 constexpr int kCollapses = 32;
@@ -42,6 +38,9 @@ FrameMapper::FrameMapper(const Userfault& userfault, std::uint64_t map_limit,
       counters_(counters) {}
 
 MapResult FrameMapper::in(Mechanism mechanism, const MapPlace& place) {
+  if (place.file != nullptr) {
+    return in_by_sharing(place);
+  }
   switch (mechanism) {
     case Mechanism::uffd_move:
       return in_by_move(place);
@@ -56,6 +55,9 @@ MapResult FrameMapper::in(Mechanism mechanism, const MapPlace& place) {
 }
 
 MapResult FrameMapper::out(Mechanism mechanism, const MapPlace& place) {
+  if (place.file != nullptr) {
+    return out_by_sharing(place);
+  }
   if (mechanism != Mechanism::in_place && lent_.any(place.at, place.bytes)) {
     return give_up(place, mechanism, "the program has mapped something of its own there");
   }
@@ -91,6 +93,9 @@ MapResult FrameMapper::take_home(Mechanism mechanism, const MapPlace& place) {
   if (lent_.any(place.at, place.bytes)) {
     return stays_beside_lent(MapEnd::window);
   }
+  if (place.file != nullptr) {
+    return out_by_sharing(place);
+  }
   if (mechanism == Mechanism::remap) {
     return home_by_remap(place);
   }
@@ -101,7 +106,9 @@ MapResult FrameMapper::take_home(Mechanism mechanism, const MapPlace& place) {
 }
 
 MapResult FrameMapper::show(Mechanism mechanism, const MapPlace& place) {
-  return mechanism == Mechanism::remap ? in_by_remap(place) : restore(mechanism, place);
+  return place.file != nullptr           ? in_by_sharing(place)
+         : mechanism == Mechanism::remap ? in_by_remap(place)
+                                         : restore(mechanism, place);
 }
 
 MapResult FrameMapper::in_by_move(const MapPlace& place) {
@@ -376,13 +383,7 @@ MapResult FrameMapper::in_by_remap(const MapPlace& place) {
     return stays_beside_lent(MapEnd::home);
   }
   if (!room_for_mapping()) {
-    counters_.remaps_refused += 1;
-    ErrorInfo info = error_info(Code::no_capacity,
-                                "a frame mapped by mremap would bring this process near its {} "
-                                "mappings; raise vm.max_map_count or use larger extents",
-                                map_limit_);
-    set_text(info.setting, "vm.max_map_count");
-    return failed(Status(info), MapEnd::home);
+    return too_many_mappings();
   }
   int error = host::remap(place.at, place.home, place.bytes);
   if (error != 0) {
@@ -401,6 +402,16 @@ MapResult FrameMapper::in_by_remap(const MapPlace& place) {
   }
   counters_.moved_in_remap += 1;
   return {.end = MapEnd::window, .used = Mechanism::remap, .huge = place.huge};
+}
+
+MapResult FrameMapper::too_many_mappings() {
+  counters_.remaps_refused += 1;
+  ErrorInfo info = error_info(Code::no_capacity,
+                              "a frame mapped into its window would bring this process near its {} "
+                              "mappings; raise vm.max_map_count or use larger extents",
+                              map_limit_);
+  set_text(info.setting, "vm.max_map_count");
+  return failed(Status(info), MapEnd::home);
 }
 
 // Moves the pages home with their bytes, or leaves them in the window.
@@ -442,8 +453,7 @@ MapResult FrameMapper::close_window(const MapPlace& place, MapEnd end) {
     best_effort(host::advise(place.at, place.bytes, host::Advise::dont_fork),
                 "a forked child has an empty mapping more");
   }
-  const std::lock_guard lock(mapping_mutex_);
-  mappings_ -= std::min(mappings_, kMappingsEach);
+  forget_mapping();
   return {.end = end, .used = Mechanism::remap, .huge = place.huge && end == MapEnd::home};
 }
 
@@ -521,6 +531,11 @@ bool FrameMapper::room_for_mapping() {
   }
   mappings_ += kMappingsEach;
   return true;
+}
+
+void FrameMapper::forget_mapping() {
+  const std::lock_guard lock(mapping_mutex_);
+  mappings_ -= std::min(mappings_, kMappingsEach);
 }
 
 }  // namespace tiermem

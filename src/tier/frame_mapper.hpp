@@ -1,6 +1,7 @@
 // How a frame enters its window and leaves it: the calls of each mechanism for one extent. This
 // class knows addresses and lengths, but no pool and no budget. The copying mechanism is in
-// frame_mapper_copy.cpp, the one without userfaultfd in frame_mapper_trap.cpp.
+// frame_mapper_copy.cpp, the one without userfaultfd in frame_mapper_trap.cpp, and the one for
+// pages in a file in frame_mapper_file.cpp.
 //
 // Threads: workers move frames in and out, at once for different extents. The list of threads that
 // unshare has a mutex, never held across a system call.
@@ -8,6 +9,7 @@
 // Between calls, for an extent of n bytes with home h and window address w, one of these holds:
 //   at home:   pages at h, none at w;         in the window: pages at w, none at h;
 //   fresh:     pages at neither.
+// Pages in a file are at h in the first two cases, and in the window at w, too.
 #pragma once
 
 #include <atomic>
@@ -25,6 +27,9 @@
 
 namespace tiermem {
 
+class DaxPages;
+class WindowArena;
+
 struct MapPlace {
   std::byte* home = nullptr;  ///< Null if frames have no memory of their own (in_place).
   std::byte* at = nullptr;
@@ -35,6 +40,9 @@ struct MapPlace {
   bool inherited = false;  ///< Children of fork inherit the window. They never inherit homes.
   bool mapped = false;     ///< The window belongs to a mapped buffer.
   bool watched = false;    ///< Copied pages are watched as soon as they are in the window.
+  /// The pages are in a file: the window gets a second mapping of them, and the home keeps its own.
+  const DaxPages* file = nullptr;
+  const WindowArena* arena = nullptr;  ///< With `file`: the arena of the window.
 };
 
 /// The place of the pages after the call.
@@ -87,6 +95,11 @@ class FrameMapper {
   void follow_fork();
 
  private:
+  /// A frame with a mapping of its own splits its window's mapping in three, and its home's mapping
+  /// too. Both are whole again after it has left. The number is approximate, because neighbours
+  /// merge.
+  static constexpr std::uint64_t kMappingsEach = 4;
+
   MapResult in_by_move(const MapPlace& place);
   MapResult in_by_copy(const MapPlace& place, std::uint64_t moved, int why);
   MapResult out_by_move(const MapPlace& place);
@@ -107,6 +120,8 @@ class FrameMapper {
   MapResult close_window(const MapPlace& place, MapEnd end);
   MapResult in_by_remap(const MapPlace& place);
   MapResult out_by_remap(const MapPlace& place);
+  MapResult in_by_sharing(const MapPlace& place);
+  MapResult out_by_sharing(const MapPlace& place);
   MapResult in_as_is(const MapPlace& place);
   MapResult out_as_is(const MapPlace& place);
 
@@ -116,6 +131,8 @@ class FrameMapper {
 
   void unshare(std::byte* address, std::uint64_t bytes);
   bool room_for_mapping();
+  void forget_mapping();
+  MapResult too_many_mappings();
 
   const Userfault& userfault_;
   const std::uint64_t map_limit_;

@@ -92,7 +92,7 @@ bool FramePool::open_more() {
   const auto frames =
       static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wish / bytes_, 1, end - opened_));
   for (const std::uint32_t some : {frames, std::uint32_t{1}}) {
-    if (host::open_range(home(opened_), some * bytes_) == 0) {
+    if (homes_.on_file || host::open_range(home(opened_), some * bytes_) == 0) {
       opened_ += some;
       return true;
     }
@@ -101,6 +101,9 @@ bool FramePool::open_more() {
 }
 
 int FramePool::dress(std::byte* base, std::uint64_t bytes) const {
+  if (homes_.on_file) {
+    return 0;
+  }
   // A refusal costs only speed, except for the last two.
   best_effort(host::advise(base, bytes, homes_.huge ? host::Advise::huge : host::Advise::no_huge),
               "the kernel's default decides");

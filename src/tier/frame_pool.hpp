@@ -67,6 +67,7 @@ struct Frame {
 /// The properties of a pool's homes.
 struct HomeOptions {
   bool memory = true;      ///< False: frames are charges only, without an address.
+  bool on_file = false;    ///< Their pages are mapped over them: DaxPages. The rest is not used.
   bool huge = false;       ///< Huge pages are requested, else disabled.
   bool inherited = false;  ///< A forked child inherits them.
   /// Views point into them. They are in core dumps, and no child of fork reuses their addresses.

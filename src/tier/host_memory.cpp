@@ -19,14 +19,14 @@ constexpr std::size_t kVictimsAtOnce = 2048;
 }  // namespace
 
 HostMemory::HostMemory(AddressSpace& space, unsigned number, const HostMemoryOptions& options,
-                       std::optional<host::NodePages> node, HomePages& homes,
-                       LiveHostCounters& counters)
+                       HostPages pages, HomePages& homes, LiveHostCounters& counters)
     : Memory(space, number),
       place_(options.place),
-      node_(node),
+      node_(pages.node),
+      file_(std::move(pages.file)),
       homes_(homes),
       counters_(counters) {
-  usage_.budget = options.budget;
+  set_budget(options.budget);
 }
 
 // The encoding of frame ids: two bits of pool, six of size, three of the memory (FrameId), and the
@@ -46,7 +46,9 @@ FramePool& HostMemory::pool(Pool pool, unsigned log2) {
   std::unique_ptr<FramePool>& slot = pools_[static_cast<std::size_t>(pool)][log2];
   if (slot == nullptr) {
     const std::uint64_t bytes = std::uint64_t{1} << log2;
-    slot = std::make_unique<FramePool>(bytes, homes_.options_of(pool, bytes, node()));
+    slot = std::make_unique<FramePool>(bytes, file_ != nullptr
+                                                  ? HomeOptions{.on_file = true}
+                                                  : homes_.options_of(pool, bytes, node()));
   }
   return *slot;
 }
@@ -88,6 +90,9 @@ FrameId HostMemory::acquire_frame(const FrameRequest& request) {
   // fast.
   if (request.pool != Pool::locked &&
       (request.pool == Pool::small) != (request.bytes < host::kHugePage)) {
+    return {};
+  }
+  if (!takes(request)) {
     return {};
   }
   try {
@@ -259,6 +264,17 @@ void HostMemory::run_trim() {
   for (Victim& victim : trimming_) {
     order.push_back(&victim);
   }
+  if (file_ != nullptr) {
+    for (Victim* const victim : order) {
+      std::byte* const home = victim->pool->home(victim->index);
+      victim->refused = file_->release(home, victim->pool->bytes()) != 0;
+    }
+    return;
+  }
+  drop_victims(order);
+}
+
+void HostMemory::drop_victims(Vector<Victim*>& order) {
   const auto home = [](const Victim* victim) { return victim->pool->home(victim->index); };
   std::sort(order.begin(), order.end(),
             [&](const Victim* a, const Victim* b) { return home(a) < home(b); });
@@ -316,8 +332,8 @@ std::uint64_t HostMemory::charge_of(const FramePool& pool, const Frame& frame) {
 
 FrameId HostMemory::acquire_parts(const FrameRequest& request, unsigned pages) {
   const std::uint64_t bytes = pages * kSmallestExtent;
-  if (request.pool != Pool::small || !space().takes_parts(request.bytes) || bytes > request.bytes ||
-      usage_.used() + bytes > usage_.budget) {
+  if (request.pool != Pool::small || !takes(request) || !space().takes_parts(request.bytes) ||
+      bytes > request.bytes || usage_.used() + bytes > usage_.budget) {
     return {};
   }
   const auto log2 = static_cast<unsigned>(std::bit_width(request.bytes) - 1);

@@ -13,15 +13,18 @@
 // set_budget below used.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "base/arena.hpp"
 #include "os/node_pages.hpp"
+#include "tier/dax_pages.hpp"
 #include "tier/frame_pool.hpp"
 #include "tier/home_pages.hpp"
 #include "tier/host_counters.hpp"
@@ -35,6 +38,8 @@ struct HostMemoryOptions {
   std::uint64_t budget = 0;
   /// {numa, n}: its pages come from node n. HostSpace::create() checks this.
   Place place{Kind::dram, 0};
+  /// {pmem, n}: its pages are in a file in this directory, or in this DAX device.
+  std::string path{};
 };
 
 /// A frame of a host memory, as its space sees it. It is not cut from a slab.
@@ -48,18 +53,30 @@ struct HostFrame {
   bool has_home() const { return of.homes().memory; }
 };
 
+/// The source of the pages of a memory, if it is not any node: at most one of the two.
+struct HostPages {
+  std::optional<host::NodePages> node{};
+  std::unique_ptr<DaxPages> file{};
+};
+
 class HostMemory final : public Memory {
  public:
-  /// The references outlive the memory, which does not use `space` in this constructor. `node`:
-  /// nothing for memory of any node.
+  /// The references outlive the memory, which does not use `space` in this constructor.
   HostMemory(AddressSpace& space, unsigned number, const HostMemoryOptions& options,
-             std::optional<host::NodePages> node, HomePages& homes, LiveHostCounters& counters);
+             HostPages pages, HomePages& homes, LiveHostCounters& counters);
 
   Place place() const override { return place_; }
+  /// Frames in a file appear in plain windows of large extents only: each is a mapping of its own.
+  bool takes(const FrameRequest& request) const override {
+    return file_ == nullptr || (request.plain && request.pool != Pool::small);
+  }
   FrameId acquire_frame(const FrameRequest& request) override;
   void return_frame(FrameId frame) override;
   FrameUsage usage() const override { return usage_; }
-  void set_budget(std::uint64_t bytes) override { usage_.budget = bytes; }
+  /// A memory in a file never has a larger budget than its file.
+  void set_budget(std::uint64_t bytes) override {
+    usage_.budget = file_ == nullptr ? bytes : std::min(bytes, file_->file().bytes());
+  }
   bool charge_records(std::uint64_t bytes) override;
   bool needs_populate(FrameId frame) const override;
   Status populate(FrameId frame, bool clear, std::byte* at) override;
@@ -86,6 +103,8 @@ class HostMemory final : public Memory {
   // For the space of this memory.
   /// [any] Returns the node of its pages, or null if they may come from any.
   const host::NodePages* node() const { return node_ ? &*node_ : nullptr; }
+  /// [any] Returns the file that its pages are in, or null.
+  const DaxPages* file() const { return file_.get(); }
   /// [any] Returns the pool of a frame, of any host memory.
   static Pool pool_of(FrameId frame) { return unpack(frame).pool; }
   /// [any] Returns the frame's own address, or null if it has no memory outside windows.
@@ -164,13 +183,16 @@ class HostMemory final : public Memory {
   void put_back(FramePool& to, std::uint32_t index);
   void let_leave(FramePool& from, std::uint32_t index, std::uint64_t bytes);
   void add_victims(std::uint64_t bytes, std::uint64_t& chosen);
+  Result<bool> fill(const FramePool& of, std::byte* home);
   Status populate_slab(const Parts& parts, bool clear);
+  void drop_victims(Vector<Victim*>& order);
   void repair(Frame& frame, std::byte* home, std::uint64_t bytes);
   static std::uint64_t charge_of(const FramePool& pool, const Frame& frame);
   void release_parts(FramePool& to, std::uint32_t index);
 
   const Place place_;
   const std::optional<host::NodePages> node_;
+  const std::unique_ptr<DaxPages> file_;
   HomePages& homes_;
   LiveHostCounters& counters_;
   PageLocker* locker_ = nullptr;

@@ -23,7 +23,7 @@ Status HostMemory::populate(FrameId id, bool clear, std::byte* at) {
   assert(frame.at == nullptr);
   std::byte* const home = of.home(parts.index);
   if (!frame.pages) {
-    auto all_huge = homes_.fill(of, home, node());
+    auto all_huge = fill(of, home);
     if (!all_huge.ok()) {
       return std::move(all_huge).status();
     }
@@ -42,6 +42,19 @@ Status HostMemory::populate(FrameId id, bool clear, std::byte* at) {
   return {};
 }
 
+// Returns true if all pages are huge.
+Result<bool> HostMemory::fill(const FramePool& of, std::byte* home) {
+  if (file_ == nullptr) {
+    return homes_.fill(of, home, node());
+  }
+  if (Status filled = file_->fill(home, of.bytes()); !filled.ok()) {
+    return filled;
+  }
+  counters_.populated += 1;
+  counters_.populated_bytes += of.bytes();
+  return false;
+}
+
 // Collects small pages into a huge one in place. A home has all its pages, so its registration does
 // not prevent this.
 void HostMemory::repair(Frame& frame, std::byte* home, std::uint64_t bytes) {
@@ -57,7 +70,7 @@ Status HostMemory::populate_slab(const Parts& parts, bool clear) {
     const std::lock_guard lock(slab_pages_mutex_);
     if (!chunk.pages.load()) {
       const FramePool& chunks = pool(Parts{Pool::locked, kLog2Chunk, 0});
-      auto brought = homes_.fill(chunks, chunks.home(of.chunk_of(parts.index)), node());
+      auto brought = fill(chunks, chunks.home(of.chunk_of(parts.index)));
       if (!brought.ok()) {
         return std::move(brought).status();
       }
@@ -76,8 +89,8 @@ Status HostMemory::populate_slab(const Parts& parts, bool clear) {
 // For a slab's frame, locks the whole chunk. A copy that arrives while a chunk is being locked uses
 // memory that is not locked, and does not wait.
 bool HostMemory::lock_pages(FrameId id) {
-  if (locker_ == nullptr) {
-    return false;
+  if (locker_ == nullptr || file_ != nullptr) {
+    return false;  // Pages of a file are not locked: their file system may refuse it.
   }
   if (node_ && node_->movable()) {
     if (!told_of_page_locks_.exchange(true)) {

@@ -88,11 +88,25 @@ Status choose_huge_pages(const HostSpaceOptions& options, HostSpaceFacts& facts)
 
 }  // namespace
 
-Result<HostSpace::Nodes> HostSpace::open_nodes(const HostSpaceOptions& options) {
-  Nodes nodes(options.memories.size());
+Result<HostSpace::Sources> HostSpace::open_sources(const HostSpaceOptions& options) {
+  Sources sources(options.memories.size());
   std::optional<Topology> topology;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
+  for (std::size_t i = 0; i < sources.size(); ++i) {
     const HostMemoryOptions& each = options.memories[i];
+    if (each.place.kind == Kind::pmem) {
+      if (options.follow_forks) {
+        return fail(Code::unsupported,
+                    "pmem={:.120} with fork=follow: a child of fork would store into its parent's "
+                    "bytes; remove one of the two options",
+                    each.path);
+      }
+      auto opened = DaxFile::open(each.path, each.budget);
+      if (!opened.ok()) {
+        return std::move(opened).status();
+      }
+      sources[i].file = std::make_unique<DaxPages>(std::move(*opened));
+      continue;
+    }
     if (each.place.kind != Kind::numa) {
       continue;
     }
@@ -103,15 +117,15 @@ Result<HostSpace::Nodes> HostSpace::open_nodes(const HostSpaceOptions& options) 
     if (!opened.ok()) {
       return std::move(opened).status();
     }
-    nodes[i] = *opened;
+    sources[i].node = *opened;
   }
-  return nodes;
+  return sources;
 }
 
 Result<std::unique_ptr<HostSpace>> HostSpace::create(const HostSpaceOptions& options) {
-  auto nodes = open_nodes(options);
-  if (!nodes.ok()) {
-    return std::move(nodes).status();
+  auto sources = open_sources(options);
+  if (!sources.ok()) {
+    return std::move(sources).status();
   }
   HostSpaceFacts facts;
   if (Status huge = choose_huge_pages(options, facts); !huge.ok()) {
@@ -133,7 +147,7 @@ Result<std::unique_ptr<HostSpace>> HostSpace::create(const HostSpaceOptions& opt
     }
   }
   auto space = std::unique_ptr<HostSpace>(
-      new HostSpace(options, *nodes, facts, std::move(userfault), std::move(trap)));
+      new HostSpace(options, std::move(*sources), facts, std::move(userfault), std::move(trap)));
   if (space->stop_ < 0) {
     return fail_native(Code::unavailable, errno, "eventfd: {}", std::strerror(errno));
   }

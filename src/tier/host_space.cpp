@@ -68,9 +68,8 @@ std::uint64_t map_limit_of(const HostSpaceOptions& options) {
 
 }  // namespace
 
-HostSpace::HostSpace(const HostSpaceOptions& options, const Nodes& nodes,
-                     const HostSpaceFacts& facts, Userfault userfault,
-                     std::unique_ptr<TouchTrap> trap)
+HostSpace::HostSpace(const HostSpaceOptions& options, Sources sources, const HostSpaceFacts& facts,
+                     Userfault userfault, std::unique_ptr<TouchTrap> trap)
     : options_(options),
       facts_(facts),
       userfault_(std::move(userfault)),
@@ -96,8 +95,8 @@ HostSpace::HostSpace(const HostSpaceOptions& options, const Nodes& nodes,
   assert(!options.memories.empty() && options.memories.size() <= kMostMemories);
   for (const HostMemoryOptions& each : options.memories) {
     const auto number = static_cast<unsigned>(own_.size());
-    own_.push_back(
-        std::make_unique<HostMemory>(*this, number, each, nodes[number], homes_, counters_));
+    own_.push_back(std::make_unique<HostMemory>(*this, number, each, std::move(sources[number]),
+                                                homes_, counters_));
     memories_.push_back(own_.back().get());
     budgets_ += each.budget;
   }

@@ -181,10 +181,10 @@ class HostSpace final : public AddressSpace {
   HostCounters counters() const { return snapshot(counters_); }  // [any]
 
  private:
-  /// For each memory the node of its pages, if it has one.
-  using Nodes = Vector<std::optional<host::NodePages>>;
-  static Result<Nodes> open_nodes(const HostSpaceOptions& options);
-  HostSpace(const HostSpaceOptions& options, const Nodes& nodes, const HostSpaceFacts& facts,
+  /// By memory.
+  using Sources = Vector<HostPages>;
+  static Result<Sources> open_sources(const HostSpaceOptions& options);
+  HostSpace(const HostSpaceOptions& options, Sources sources, const HostSpaceFacts& facts,
             Userfault userfault, std::unique_ptr<TouchTrap> trap);
   int read_fault(Fault& fault) const {
     return trap_ != nullptr ? trap_->read_event(fault) : userfault_.read_event(fault);
@@ -220,12 +220,18 @@ class HostSpace final : public AddressSpace {
   void protect(std::byte* at, std::uint64_t bytes);
   bool unprotect(std::byte* at, std::uint64_t bytes);
   void open_home(const HostFrame& held, std::byte* at);
-  MapPlace place_of(const HostFrame& held, std::byte* at) const;
+  MapPlace place_of(FrameId frame, const HostFrame& held, std::byte* at) const;
+  Mechanism mechanism_of(FrameId frame) const {
+    return memory_of(frame).file() != nullptr ? Mechanism::remap
+                                              : facts_.mechanism_of(HostMemory::pool_of(frame));
+  }
   void settle(Frame& frame, std::byte* at, const MapResult& result);
   void settle_on_node(FrameId id, std::byte* at, std::uint64_t bytes, const MapResult& result);
   Status relocate_mapped(FrameId from, FrameId to, std::byte* at);
   Status relocate_in_window(FrameId from, FrameId to, std::byte* at, bool& home);
   void relocate_in_place(FrameId from, FrameId to, std::byte* at);
+  Status relocate_from_place(FrameId from, FrameId to, std::byte* at, bool& home);
+  Status relocate_to_place(FrameId from, FrameId to, std::byte* at);
   Status withdraw_parts(Frame& frame, const MapPlace& whole);
   void restore_parts(Frame& frame, const MapPlace& whole);
 

@@ -20,10 +20,25 @@ Status HostSpace::relocate(FrameId from, FrameId to, std::byte* at, bool& home) 
     if (source.in_parts) {
       return fail(Code::internal, "a frame of parts cannot be relocated");
     }
-    if (!frame_of(from).has_home()) {
+    if (source.mapped && memory.file() != nullptr) {
+      return fail(Code::internal, "a mapped extent cannot be relocated to persistent memory");
+    }
+    const bool from_home = frame_of(from).has_home();
+    const bool to_home = frame_of(to).has_home();
+    if (!from_home || !to_home) {
+      if (from_home) {
+        return relocate_to_place(from, to, at);
+      }
+      if (to_home) {
+        return relocate_from_place(from, to, at, home);
+      }
       relocate_in_place(from, to, at);
       return {};
     }
+  } else if (memory.home(to) == nullptr) {
+    return fail(Code::busy,
+                "an extent at home cannot go to a memory with frames in windows only; acquire a "
+                "view of it first");
   }
   if (Status got = memory.populate(to, false, nullptr); !got.ok()) {
     return got;
@@ -71,6 +86,30 @@ void HostSpace::relocate_in_place(FrameId from, FrameId to, std::byte* at) {
   source.pages = false;
   source.huge = false;
   homes_.settle_on(memory_of(to).node(), at, memory_of(to).bytes_of(to));
+}
+
+// The bytes live in the window, and the other frame has a home in a file.
+Status HostSpace::relocate_from_place(FrameId from, FrameId to, std::byte* at, bool& home) {
+  if (Status got = memory_of(to).populate(to, false, nullptr); !got.ok()) {
+    return got;
+  }
+  return relocate_in_window(from, to, at, home);
+}
+
+// The frame `to` has no memory of its own, so its bytes wait in the home of `from` while the window
+// changes. If the window gets no pages, the frame `from` is shown again. If that is refused too,
+// the copy brings the pages.
+Status HostSpace::relocate_to_place(FrameId from, FrameId to, std::byte* at) {
+  const HostFrame source = frame_of(from);
+  if (Status out = unmap(from, at); !out.ok()) {
+    return out;
+  }
+  if (Status got = memory_of(to).populate(to, false, at); !got.ok() && show(from, at).ok()) {
+    return got;
+  }
+  std::memcpy(at, source.home(), source.bytes());
+  Mechanism used{};
+  return map(to, at, used);
 }
 
 }  // namespace tiermem

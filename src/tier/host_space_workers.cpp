@@ -35,14 +35,17 @@ void HostSpace::settle_on_node(FrameId id, std::byte* at, std::uint64_t bytes,
   }
 }
 
-MapPlace HostSpace::place_of(const HostFrame& held, std::byte* at) const {
+MapPlace HostSpace::place_of(FrameId id, const HostFrame& held, std::byte* at) const {
   const Frame& frame = held.record;
+  const DaxPages* const file = memory_of(id).file();
   return {.home = held.home(),
           .at = at,
           .bytes = held.bytes(),
           .huge = frame.huge,
           .cut = frame.cuts != 0,
-          .inherited = !options_.follow_forks};
+          .inherited = !options_.follow_forks,
+          .file = file,
+          .arena = file != nullptr ? arena_of(at) : nullptr};
 }
 
 // For a read-only window. Call protect() when the pages are present, and unprotect() before they
@@ -87,12 +90,12 @@ Status HostSpace::map(FrameId id, std::byte* at, Mechanism& used) {
                 frame.at != nullptr ? "in a window already" : "fresh");
   }
   memory_of(id).unlock_pages(held.of, held.index);  // Locked for the previous owner of the frame.
-  frame.by = facts_.mechanism_of(HostMemory::pool_of(id));
+  frame.by = mechanism_of(id);
   frame.mapped = false;
   // A store to the previous extent at this address may have been answered late.
   (void)unprotect(at, held.bytes());
   const host::NodePreference preference(memory_of(id).node());
-  MapResult result = mapper_.in(frame.by, place_of(held, at));
+  MapResult result = mapper_.in(frame.by, place_of(id, held, at));
   used = result.used;
   settle(frame, at, result);
   settle_on_node(id, at, held.bytes(), result);
@@ -111,7 +114,7 @@ Status HostSpace::take_home(FrameId id, std::byte* at) {
   }
   (void)unprotect(at, held.bytes());
   const host::NodePreference preference(memory_of(id).node());
-  MapResult result = mapper_.take_home(frame.by, place_of(held, at));
+  MapResult result = mapper_.take_home(frame.by, place_of(id, held, at));
   open_home(held, at);
   settle(frame, at, result);
   if (frame.at != nullptr) {
@@ -128,11 +131,11 @@ Status HostSpace::show(FrameId id, std::byte* at) {
                 frame.at != nullptr ? "in one already" : "fresh");
   }
   memory_of(id).unlock_pages(held.of, held.index);
-  frame.by = facts_.mechanism_of(HostMemory::pool_of(id));
+  frame.by = mechanism_of(id);
   frame.mapped = false;
   (void)unprotect(at, held.bytes());
   const host::NodePreference preference(memory_of(id).node());
-  MapResult result = mapper_.show(frame.by, place_of(held, at));
+  MapResult result = mapper_.show(frame.by, place_of(id, held, at));
   settle(frame, at, result);
   settle_on_node(id, at, held.bytes(), result);
   if (frame.at != nullptr) {
@@ -165,9 +168,8 @@ Status HostSpace::unmap(FrameId id, std::byte* at) {
   if (is_mapped_file(at)) {
     return drop_file(frame, at, held.bytes());
   }
-  const Mechanism mechanism =
-      frame.at != nullptr ? frame.by : facts_.mechanism_of(HostMemory::pool_of(id));
-  MapPlace place = place_of(held, at);
+  const Mechanism mechanism = frame.at != nullptr ? frame.by : mechanism_of(id);
+  MapPlace place = place_of(id, held, at);
   place.mapped = frame.at != nullptr && frame.mapped;
   (void)unprotect(at, held.bytes());
   MapResult result = mapper_.out(mechanism, place);
@@ -179,10 +181,10 @@ Status HostSpace::unmap(FrameId id, std::byte* at) {
 Status HostSpace::withdraw(FrameId id, std::byte* at) {
   const HostFrame held = frame_of(id);
   Frame& frame = held.record;
-  if (frame.at != at || !maps()) {
+  if (frame.at != at || !maps() || memory_of(id).file() != nullptr) {
     return fail(Code::internal, "a frame cannot be withdrawn from a window that it is not in");
   }
-  MapPlace place = place_of(held, at);
+  MapPlace place = place_of(id, held, at);
   place.inherited = options_.follow_forks;
   place.forked = place.inherited && frame.forks != forks_.load();
   place.mapped = true;
@@ -210,16 +212,19 @@ bool HostSpace::restores_at_once(FrameId id, const std::byte* at) const {
 Status HostSpace::restore(FrameId id, std::byte* at) {
   const HostFrame held = frame_of(id);
   Frame& frame = held.record;
-  if (frame.at != nullptr || !(frame.pages || frame.in_parts) || !maps()) {
+  const bool in_file = memory_of(id).file() != nullptr;
+  if (frame.at != nullptr || !(frame.pages || frame.in_parts) || !maps() || in_file) {
     return fail(Code::internal, "a frame that is {} cannot appear in a mapped window",
-                frame.at != nullptr ? "in a window already" : "fresh");
+                frame.at != nullptr ? "in a window already"
+                : in_file           ? "in persistent memory"
+                                    : "fresh");
   }
   memory_of(id).unlock_pages(held.of, held.index);
   frame.forks = forks_.load();  // Read before the move, so that a fork during the move counts.
   frame.by = facts_.mapped;
   frame.mapped = true;
   const host::NodePreference preference(memory_of(id).node());
-  const MapPlace place = place_of(held, at);
+  const MapPlace place = place_of(id, held, at);
   if (frame.in_parts) {
     restore_parts(frame, place);
   } else {

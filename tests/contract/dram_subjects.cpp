@@ -52,6 +52,9 @@ class Dram final : public MemorySubject {
   void forgive() override { pinned_.reset(); }
   Memory* sibling() override { return space_->memories().size() > 1 ? &space_->memory() : nullptr; }
   bool lock_pages_with(PageLocker& locker) override {
+    if (own().file() != nullptr) {
+      return false;
+    }
     if (own().node() != nullptr && own().node()->movable()) {
       return false;  // A lock would move the pages to another node.
     }
@@ -82,6 +85,14 @@ class Dram final : public MemorySubject {
     result.own_memory_from = no_memory ? ~std::uint64_t{0} : small_no_memory ? 2 * kMiB : 0;
     result.takes_home = !no_memory;
     result.charges_records = true;
+    if (static_cast<const HostMemory*>(space.memories().back())->file() != nullptr) {
+      // Each frame in a window is a mapping, and the program touches it through views only.
+      result.window_extents = {2 * kMiB, 4 * kMiB};
+      result.own_memory_from = 2 * kMiB;
+      result.mapped_extents = result.part_extents = {};
+      result.touches_wait = result.watches = false;
+      result.takes_home = true;
+    }
     return result;
   }
 
@@ -151,6 +162,27 @@ const auto kNodes = ::testing::Values(on_node("node", {}), on_node("node_copy", 
                                       on_node("node_remap", Mechanism::remap),
                                       on_node("node_in_place", Mechanism::in_place));
 
+/// In a file, beside a memory of ordinary pages. tests/rig names a directory on a DAX file system,
+/// and a DAX device.
+MemoryCase in_file(const char* name, std::optional<Mechanism> mechanism,
+                   UserfaultUse userfault = UserfaultUse::automatic) {
+  return {name, [mechanism, userfault](std::string& why_not) {
+            HostSpaceOptions chosen = options();
+            chosen.mechanism = mechanism;
+            chosen.userfault = userfault;
+            const char* const path = std::getenv("TIERMEM_TEST_PMEM");
+            chosen.memories.push_back({.budget = 32 * kMiB,
+                                       .place = {Kind::pmem, 0},
+                                       .path = path != nullptr ? path : testing::TempDir()});
+            return Dram::make(chosen, why_not);
+          }};
+}
+
+const auto kFiles = ::testing::Values(in_file("file", {}), in_file("file_copy", Mechanism::copy),
+                                      in_file("file_remap", Mechanism::remap),
+                                      in_file("file_in_place", Mechanism::in_place),
+                                      in_file("file_without_userfault", {}, UserfaultUse::off));
+
 const auto kSubjects = ::testing::Values(kAutomatic, by("uffd_move", Mechanism::uffd_move),
                                          by("copy", Mechanism::copy), by("remap", Mechanism::remap),
                                          by("in_place", Mechanism::in_place), kWithoutUserfault,
@@ -161,6 +193,9 @@ INSTANTIATE_TEST_SUITE_P(Dram, RelocateContract, kTwo, memory_name);
 INSTANTIATE_TEST_SUITE_P(DramOfNode, MemoryContract, kNodes, memory_name);
 INSTANTIATE_TEST_SUITE_P(DramOfNode, HostMemoryContract, kNodes, memory_name);
 INSTANTIATE_TEST_SUITE_P(DramOfNode, RelocateContract, kNodes, memory_name);
+INSTANTIATE_TEST_SUITE_P(Pmem, MemoryContract, kFiles, memory_name);
+INSTANTIATE_TEST_SUITE_P(Pmem, HostMemoryContract, kFiles, memory_name);
+INSTANTIATE_TEST_SUITE_P(Pmem, RelocateContract, kFiles, memory_name);
 
 }  // namespace
 }  // namespace tiermem::contract

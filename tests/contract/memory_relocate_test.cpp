@@ -19,6 +19,11 @@ TEST_P(RelocateContract, frame_at_home_then_its_bytes_are_at_home_in_the_other_m
     const FrameId to = acquire_there(of);
     bool home = false;
     const Status status = relocate(from, to, nullptr, home);
+    if (space().bytes_at(to, nullptr) == nullptr) {  // It has memory in a window only.
+      EXPECT_EQ(status.code(), Code::busy) << status.message();
+      EXPECT_TRUE(holds(from, of.bytes, 3)) << of.bytes;
+      continue;
+    }
     ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_TRUE(home);
     EXPECT_TRUE(holds(to, of.bytes, 3)) << of.bytes;
