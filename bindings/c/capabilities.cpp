@@ -21,7 +21,8 @@ constexpr std::uint32_t bit(int kind) {
 void describe(Context::Impl& impl, tm_capabilities& caps) {
   caps.kinds_here =
       bit(TM_HOST) | bit(TM_DRAM) | bit(TM_FILE) | (impl.block() != nullptr ? bit(TM_BLOCK) : 0) |
-      (impl.config.numa.empty() ? 0 : bit(TM_NUMA)) | (impl.gpus().empty() ? 0 : bit(TM_GPU)) |
+      (impl.config.numa.empty() ? 0 : bit(TM_NUMA)) |
+      (impl.config.pmem.empty() ? 0 : bit(TM_PMEM)) | (impl.gpus().empty() ? 0 : bit(TM_GPU)) |
       (impl.config.compressed == 0 ? 0 : bit(TM_COMPRESSED));
   caps.flags |= impl.gpus().empty() ? 0 : std::uint64_t{TM_CAN_CUDA_STREAM};
   caps.spaces = 1 + static_cast<std::uint32_t>(impl.gpus().size());
@@ -70,9 +71,9 @@ extern "C" tm_status tm_caps(tm_context* context, tm_capabilities* out) {
   return guarded([&]() -> Status {
     tm_capabilities caps{};
     caps.version = TM_VERSION;
-    caps.kinds_known =
-        bit(TM_HOST) | bit(TM_DRAM) | bit(TM_NUMA) | bit(TM_GPU) | bit(TM_BLOCK) | bit(TM_FILE) |
-        (PageCodec::available() ? bit(TM_COMPRESSED) : 0);
+    caps.kinds_known = bit(TM_HOST) | bit(TM_DRAM) | bit(TM_NUMA) | bit(TM_PMEM) | bit(TM_GPU) |
+                       bit(TM_BLOCK) | bit(TM_FILE) |
+                       (PageCodec::available() ? bit(TM_COMPRESSED) : 0);
     caps.spaces = 1;
     caps.extent_smallest = kSmallestExtent;
     caps.extent_largest = kLargestExtent;

@@ -78,9 +78,9 @@ inline tm_status check_place(const char* call, const char* what, tm_place place)
                     "{}: {} {} {} does not exist; a context has one such tier, with index 0", call,
                     what, kind_name(static_cast<Kind>(place.kind)), place.index);
     case TM_NUMA:
+    case TM_PMEM:
     case TM_GPU:
       return TM_OK;
-    case TM_PMEM:
     case TM_REMOTE:
       return refuse(Code::unavailable, "{}: {} {} {}: this version has no {} tier", call, what,
                     kind_name(static_cast<Kind>(place.kind)), place.index,

@@ -96,7 +96,7 @@ enum {
   TM_HOST,    /**< Any memory that the CPU can address. */
   TM_DRAM,    /**< The DRAM tier. */
   TM_NUMA,    /**< The memory of a NUMA node, such as a CXL expander. The number is the node's. */
-  TM_PMEM,    /**< Persistent memory. Not in this version. */
+  TM_PMEM,    /**< Persistent memory. The number is its position in the option `pmem`, from 0. */
   TM_GPU,     /**< The memory of a GPU. Views there hold device addresses. */
   TM_BLOCK,   /**< Files and raw devices. */
   TM_REMOTE,  /**< An object store. Not in this version. */
@@ -273,7 +273,7 @@ TIERMEM_API tm_status tm_context_default(tm_context** out);
  * Changes the budget of a tier. A smaller DRAM budget evicts bytes, and the call waits for these
  * evictions. The old budget stays if the new one cannot be reached before the timeout.
  *
- * - `tier`: {#TM_DRAM, 0}, {#TM_BLOCK, n}, or a NUMA node or GPU of the context.
+ * - `tier`: {#TM_DRAM, 0}, {#TM_BLOCK, n}, or a NUMA node, persistent memory or GPU of the context.
  * - `bytes`: the new budget.
  * - Errors: #TM_NO_CAPACITY: pinned bytes prevent the change; the message names a holder.
  *   #TM_UNAVAILABLE: the context has no such tier.
@@ -307,9 +307,10 @@ typedef struct tm_buffer_options {
   uint32_t flags;  /**< #TM_MAPPED, #TM_DROPPABLE, #TM_NO_CHECKSUM, #TM_ISOLATED, #TM_PRIVATE. */
   uint32_t advice; /**< A hint for the whole buffer; #TM_ADVICE_NORMAL for none. */
   /**
-   * The host memory where the bytes live: {#TM_DRAM, 0}, or {#TM_NUMA, n} of the option `numa`.
-   * Bytes that come to memory get frames there first. If it has no room, they get frames in the
-   * other memories. Uses do not bring them to a faster memory. Any other place has no effect.
+   * The host memory where the bytes live: {#TM_DRAM, 0}, {#TM_NUMA, n} of the option `numa`, or
+   * {#TM_PMEM, n} of the option `pmem`, which takes no mapped buffers. Bytes that come to memory
+   * get frames there first. If it has no room, they get frames in the other memories. Uses do not
+   * bring them to a faster memory. Any other place has no effect.
    */
   tm_place preferred;
   /** Name of the buffer in error messages, or NULL; up to 31 characters are kept. */

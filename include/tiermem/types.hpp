@@ -162,9 +162,9 @@ struct BufferOptions {
   /// A hint for the whole buffer. With `random` the block tier keeps one checksum for each 4 KiB
   /// (0.4 % more space), so gather() reads only 4 KiB for a small row.
   Advice advice = Advice::normal;
-  /// The host memory where the bytes live: {dram, 0}, or {numa, n} of the option `numa`. Bytes that
-  /// come to memory get frames there first. If it has no room, they get frames in the other
-  /// memories. Uses do not bring them to a faster memory. Any other place has no effect.
+  /// The host memory where the bytes live: {dram, 0}, {numa, n} of the option `numa`, or {pmem, n}.
+  /// Bytes that come to memory get frames there first. If it has no room, they get frames in the
+  /// other memories. Uses do not bring them to a faster memory. Any other place has no effect.
   Place preferred{};
   /// Name in errors and `topo`; copied, up to 31 characters are kept.
   const char* label = nullptr;

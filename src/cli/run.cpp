@@ -370,9 +370,14 @@ int run(const Arguments& arguments) {
   }
   const std::vector<Spec> specs = specs_of(arguments);
   const HostFacts facts = probe_host_facts();
-  const auto config = load_fitting_config(specs, nullptr, facts);
+  auto config = load_fitting_config(specs, nullptr, facts);
   if (!config.ok()) {
     return complain(config.status());
+  }
+  if (!config->pmem.empty()) {
+    config->warnings.emplace_back(
+        "pmem: it takes no bytes of programs under `tiermem run`, because their memory is mapped; "
+        "leave pmem out");
   }
   tell(LogLevel::warn, config->warnings);
   auto variables = variables_of(specs, *config);

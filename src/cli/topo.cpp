@@ -86,6 +86,9 @@ Result<Report> gather(const Arguments& arguments) {
   all.config.warnings = unknown_variables(environ);
   all.fits = judge_numa(all.config, all.topology);
   if (all.fits.ok()) {
+    all.fits = judge_pmem(all.config);
+  }
+  if (all.fits.ok()) {
     all.fits = judge_fit(all.config, all.host, look_at_path);
   }
   const bool measure = !arguments.no_measure;
@@ -221,6 +224,11 @@ void print_tiers(const Report& all) {
   for (const NodeMemory& node : config.numa) {
     table.add({fmt::format("numa {}", node.index), human_bytes(node.bytes), "hard", "-", "-", "-",
                "memory of a node, see below"});
+  }
+  for (std::size_t number = 0; number < config.pmem.size(); ++number) {
+    const BlockDevice& place = config.pmem[number];
+    table.add({fmt::format("pmem {}", number), place.bytes != 0 ? human_bytes(place.bytes) : "all",
+               "hard", "-", "-", "-", fmt::format("{} (persistent memory)", place.path)});
   }
   for (const GpuDevice& gpu : config.gpus) {
     table.add({fmt::format("gpu {}", gpu.index), gpu.bytes != 0 ? human_bytes(gpu.bytes) : "free",
@@ -371,6 +379,14 @@ Json tiers_json(const Report& all) {
   for (const NodeMemory& node : all.config.numa) {
     out.push_back(
         {{"kind", "numa"}, {"index", node.index}, {"budget_bytes", node.bytes}, {"hard", true}});
+  }
+  for (std::size_t number = 0; number < all.config.pmem.size(); ++number) {
+    const BlockDevice& memory = all.config.pmem[number];
+    out.push_back({{"kind", "pmem"},
+                   {"index", number},
+                   {"path", memory.path},
+                   {"budget_bytes", memory.bytes != 0 ? Json(memory.bytes) : Json(nullptr)},
+                   {"hard", true}});
   }
   for (const GpuDevice& gpu : all.config.gpus) {
     out.push_back({{"kind", "gpu"},

@@ -84,7 +84,8 @@ bool start(std::uint64_t plain) {
   const std::uint64_t share = join_run(plain);
   const std::uint64_t total = run_total();
   const std::string dram = total != 0 ? "; dram=" + format_size(total) : "";
-  auto made = Context::create("fork=follow; gpu=off" + dram, {.name = "preload"});
+  // Memory of programs is mapped, and persistent memory takes none of it.
+  auto made = Context::create("fork=follow; gpu=off; pmem=off" + dram, {.name = "preload"});
   if (!made.ok()) {
     return give_up(made.message());
   }

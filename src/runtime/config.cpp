@@ -160,9 +160,10 @@ std::optional<BlockDevice> parse_device(const Option& option, std::string_view i
   return device;
 }
 
-Status apply_devices(const Setting& setting, Wanted& wanted) {
+Status apply_devices(const Setting& setting, Config& config, Wanted& wanted) {
   std::vector<BlockDevice> devices;
   const bool slow = setting.option == find_option("slow");
+  const bool pmem = setting.option == find_option("pmem");
   const bool off = setting.items.size() == 1 && setting.items.front() == "off";
   if (setting.items.empty() || setting.items.size() > most_devices(*setting.option)) {
     return refuse_value(*setting.option, fmt::format("{} devices", setting.items.size()),
@@ -190,6 +191,8 @@ Status apply_devices(const Setting& setting, Wanted& wanted) {
   }
   if (slow) {
     wanted.slow = std::move(devices);
+  } else if (pmem) {
+    config.pmem = std::move(devices);
   } else {
     wanted.devices = std::move(devices);
   }
@@ -248,7 +251,7 @@ Status apply_setting(const Setting& setting, Config& config, Wanted& wanted) {
     return apply_dram(setting, wanted);
   }
   if (setting.option->type == OptionType::devices) {
-    return apply_devices(setting, wanted);
+    return apply_devices(setting, config, wanted);
   }
   if (setting.option->type == OptionType::numbered) {
     return apply_numbered(setting,
@@ -618,6 +621,17 @@ Result<Config> load(std::span<const Spec> tiers, const char* toml_path, const En
     return fail(Code::unsupported,
                 "gpu with fork=follow: a child of fork cannot use its parent's GPU; remove one of "
                 "the two options");
+  }
+  if (!config.pmem.empty() && config.fork == Fork::follow) {
+    return fail(
+        Code::unsupported,
+        "pmem with fork=follow: a child of fork would store into its parent's bytes; remove "
+        "one of the two options");
+  }
+  if (config.numa.size() + config.pmem.size() >= kMostMemories) {
+    return fail(Code::invalid_argument,
+                "numa and pmem: {} memories; accepted are at most {} behind DRAM; name fewer",
+                config.numa.size() + config.pmem.size(), kMostMemories - 1);
   }
   settle_workers(facts, config);
   settle_polling(facts, config);

@@ -63,6 +63,9 @@ struct Config {
   } dram;
   /// Memories of NUMA nodes behind DRAM, in the order of demotion.
   std::vector<NodeMemory> numa;
+  /// Memories in persistent memory behind these, in the order of demotion: directories, and DAX
+  /// devices. `bytes` 0: the whole device.
+  std::vector<BlockDevice> pmem;
   std::uint64_t compressed = 0;    ///< Bytes of the DRAM budget for compressed memory; 0: none.
   std::vector<BlockDevice> block;  ///< Empty: DRAM only.
   std::uint64_t block_budget = 0;  ///< Cap over all devices, bytes.

@@ -724,14 +724,15 @@ Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) try
   }
   if (tier.kind != Kind::dram && tier.kind != Kind::block && !call->has_gpu(tier) &&
       !call->has_host_memory(tier)) {
-    return fail(
-        Code::invalid_argument,
-        "set_budget: {}; accepted are dram, block, and the NUMA nodes and GPUs of the context",
-        place_name(tier));
+    return fail(Code::invalid_argument,
+                "set_budget: {}; accepted are dram, block, and the NUMA nodes, persistent memories "
+                "and GPUs "
+                "of the context",
+                place_name(tier));
   }
-  if (tier.kind == Kind::gpu && bytes > call->gpu(tier).facts().total) {
+  if (const std::uint64_t most = call->largest_budget(tier); bytes > most) {
     return fail(Code::invalid_argument, "set_budget: {} bytes; accepted for {} are at most {}",
-                bytes, place_name(tier), call->gpu(tier).facts().total);
+                bytes, place_name(tier), most);
   }
   if (bytes < kSmallestExtent) {
     return fail(Code::invalid_argument, "set_budget: {} bytes; accepted are {} and more", bytes,

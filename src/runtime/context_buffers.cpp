@@ -68,8 +68,13 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
     return fail(Code::unsupported, "alloc: flags {:#x} are not known to this version; remove them",
                 options.flags & ~kKnown);
   }
-  if (!has_tier(options.preferred)) {
-    return cannot_prefer("alloc", options.label, options.preferred);
+  const bool wants_mapped = (options.flags & kMapped) != 0;
+  const bool windowed = wants_mapped || *extents > 1;
+  if (Status status = check_preferred(
+          "alloc", options.label, options.preferred,
+          {windowed ? host_space_->window_pool(extent) : Pool::locked, extent, 0, !wants_mapped});
+      !status.ok()) {
+    return status;
   }
   const ForkGate::Pass pass(gate_);
   BufferShape shape;
@@ -118,8 +123,35 @@ Status Context::Impl::cannot_prefer(const char* call, const char* label, Place p
   }
   return fail(Code::unavailable,
               "{}: buffer '{}' prefers {}, which is not a tier of this context; its host memories "
-              "are {}; prefer one of these, or add the tier with the option numa or gpu",
+              "are {}; prefer one of these, or add the tier with the option numa, pmem or gpu",
               call, shown.get().or_none(), place_name(place), memories);
+}
+
+Status Context::Impl::check_preferred(const char* call, const char* label, Place place,
+                                      const FrameRequest& extent) const {
+  if (!has_tier(place)) {
+    return cannot_prefer(call, label, place);
+  }
+  if (place.kind != Kind::pmem || host_space_->memory(memory_number(place)).takes(extent)) {
+    return {};
+  }
+  Label shown;
+  shown.set(label != nullptr ? label : "");
+  return fail(
+      Code::unsupported,
+      "{}: buffer '{}' prefers {}, which takes no mapped buffers, no adopted files that are "
+      "read-only, and no extents below 2 MiB of larger buffers; prefer another memory, or "
+      "allocate without the flag mapped and with extents of at least 2 MiB",
+      call, shown.get().or_none(), place_name(place));
+}
+
+std::uint64_t Context::Impl::largest_budget(Place place) const {
+  if (has_gpu(place)) {
+    return gpu(place).facts().total;
+  }
+  const DaxPages* const file =
+      place.kind == Kind::pmem ? host_space_->memory(memory_number(place)).file() : nullptr;
+  return file != nullptr ? file->file().bytes() : std::numeric_limits<std::uint64_t>::max();
 }
 
 // Returns 0, the first memory, for a place that is not a memory of the host.
@@ -147,9 +179,16 @@ Status Context::Impl::prefer(std::span<const Access> list) {
     request->advice = Advice::preferred;
     request->tier = place.kind == Kind::dram ? Place{Kind::dram, 0} : place;
     Status status = resolve_all(std::span(ranges).subspan(begin, end - begin), *request, "advise");
-    if (status.ok() && !has_tier(place)) {
-      const Label::Text label = request->spans.front().record->label.get();
-      status = cannot_prefer("advise", label.chars.data(), place);
+    for (const Span& span : request->spans) {
+      const BufferRecord& record = *span.record;
+      const bool plain = (record.flags.load(std::memory_order_relaxed) & kMapped) == 0 &&
+                         !record.read_only.load(std::memory_order_relaxed);
+      const std::uint64_t extent = std::uint64_t{1}
+                                   << record.extent_shift.load(std::memory_order_relaxed);
+      if (status.ok()) {
+        status = check_preferred("advise", record.label.get().chars.data(), place,
+                                 {record.pool, extent, 0, plain});
+      }
     }
     if (!status.ok()) {
       return status;
@@ -210,9 +249,6 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
                 "adopt_file: flags {:#x} are not known to this version; remove them",
                 options.flags & ~kKnown);
   }
-  if (!has_tier(options.preferred)) {
-    return cannot_prefer("adopt_file", options.label, options.preferred);
-  }
   const std::uint64_t extent = options.extent_bytes != 0 ? options.extent_bytes : config.extent;
   if (!std::has_single_bit(extent) || extent < kSmallestExtent || extent > kLargestExtent) {
     return fail(Code::invalid_argument,
@@ -220,6 +256,12 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
                 kSmallestExtent, kLargestExtent);
   }
   const ForkGate::Pass pass(gate_);
+  const bool stays_plain = (options.flags & kPrivate) != 0 && (options.flags & kMapped) == 0;
+  if (Status status = check_preferred("adopt_file", options.label, options.preferred,
+                                      {host_space_->window_pool(extent), extent, 0, stays_plain});
+      !status.ok()) {
+    return status;
+  }
   auto adopted = files_->adopt(path, offset, length);
   if (!adopted.ok()) {
     return std::move(adopted).status();

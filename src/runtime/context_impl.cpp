@@ -137,6 +137,11 @@ Status Context::Impl::build(const HostFacts&) {
     space_options.memories.push_back(
         {.budget = node.bytes, .place = {Kind::numa, static_cast<std::uint16_t>(node.index)}});
   }
+  for (const BlockDevice& memory : config.pmem) {
+    const auto number = static_cast<std::uint16_t>(&memory - config.pmem.data());
+    space_options.memories.push_back(
+        {.budget = memory.bytes, .place = {Kind::pmem, number}, .path = memory.path});
+  }
   space_options.mechanism = config.mechanism;
   space_options.huge_pages = config.huge_pages;
   space_options.userfault = config.userfault;

@@ -230,6 +230,8 @@ class Context::Impl {
     return std::any_of(memories.begin(), memories.end(),
                        [&](const Memory* memory) { return memory->place() == place; });
   }
+  /// Returns the size of a device or a file that is a memory; for other tiers the largest number.
+  std::uint64_t largest_budget(Place place) const;
   const Faults& faults() const { return faults_; }
 
   // fork.cpp: called by the forking thread.
@@ -271,6 +273,9 @@ class Context::Impl {
 
   // context_buffers.cpp
   Status cannot_prefer(const char* call, const char* label, Place place) const;
+  /// Refuses a place that is not a tier of the context, or a memory that does not take the buffer.
+  Status check_preferred(const char* call, const char* label, Place place,
+                         const FrameRequest& extent) const;
   std::uint8_t memory_number(Place place) const;
 
   // stream_order.cpp

@@ -21,7 +21,9 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/results.hpp"
+#include "os/dax_file.hpp"
 #include "os/handed_descriptors.hpp"
+#include "os/host_memory.hpp"
 #include "policy/cost.hpp"
 #include "runtime/variables.hpp"
 
@@ -340,6 +342,41 @@ Status judge_numa(Config& config, const Topology& topology) {
   return {};
 }
 
+Status judge_pmem(Config& config) {
+  constexpr std::uint64_t kMappingsEach = 4;  // A frame in its window splits two others.
+  std::uint64_t frames = 0;
+  for (BlockDevice& memory : config.pmem) {
+    const DaxPath facts = look_at_dax_path(memory.path);
+    if (Status refused = refuse_dax_path(memory.path, facts, memory.bytes); !refused.ok()) {
+      return refused;
+    }
+    if (memory.bytes == 0 && facts.kind == DaxPath::Kind::device) {
+      memory.bytes = facts.total;
+      config.notes.push_back(
+          fmt::format("pmem: all {} of {}", human_bytes(facts.total), memory.path));
+    }
+    if (memory.bytes == 0) {
+      return fail(Code::invalid_argument,
+                  "pmem={:.120}: a directory needs a size; add one, such as {:.40}:32G",
+                  memory.path, memory.path);
+    }
+    if (!facts.dax) {
+      config.warnings.push_back(fmt::format(
+          "pmem={}: its file system maps no persistent memory (MAP_SYNC is refused), so the bytes "
+          "pass through the page cache; mount it with dax, or name another directory",
+          memory.path));
+    }
+    frames += memory.bytes / DaxFile::kUnit;
+  }
+  if (const std::uint64_t limit = host::map_limit(); limit != 0 && frames > limit / kMappingsEach) {
+    config.warnings.push_back(fmt::format(
+        "pmem: {} extents of 2 MiB may need {} mappings, of {} that the process may have; raise "
+        "vm.max_map_count, or use larger extents",
+        frames, saturating_mul(frames, kMappingsEach), limit));
+  }
+  return {};
+}
+
 namespace {
 
 Result<Config> judged(Result<Config> config, const HostFacts& facts) {
@@ -353,6 +390,9 @@ Result<Config> judged(Result<Config> config, const HostFacts& facts) {
     if (Status status = judge_numa(*config, read_topology()); !status.ok()) {
       return status;
     }
+  }
+  if (Status status = judge_pmem(*config); !status.ok()) {
+    return status;
   }
   if (Status status = judge_fit(*config, facts, look_at_path); !status.ok()) {
     return status;

@@ -49,6 +49,11 @@ Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look)
 /// size has too little free memory.
 Status judge_numa(Config& config, const Topology& topology);
 
+/// The same for persistent memory: compares the paths and sizes with what is there, and gives a
+/// device without a size all of it. Warns if its extents may need more mappings than the process
+/// may have. Errors: those of refuse_dax_path(); invalid_argument: a directory has no size.
+Status judge_pmem(Config& config);
+
 /// load_config() with the process's environment, followed by judge_fit(). Unknown TIERMEM_
 /// variables of the environment come first in the warnings.
 Result<Config> load_fitting_config(std::string_view tiers, const char* toml_path,

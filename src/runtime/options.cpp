@@ -77,6 +77,13 @@ constexpr std::array kOptions = {
            "that is free at start.",
            "NodeMemories.bytes_that_dram_has_no_room_for_go_to_the_node", nullptr},
     Option{
+        "pmem", devices, "off", 2 * kMiB, kTiB * 64, "off", "TIERMEM_PMEM",
+        "Persistent memory behind DRAM and the NUMA nodes, each with its budget: a directory on a "
+        "DAX file system, as in `/mnt/pm:32G`, or a DAX device such as `/dev/dax0.0`. The "
+        "processor reads and writes it in place. It takes no bytes of mapped buffers. A directory "
+        "needs a size; without one, a device is taken whole.",
+        "PersistentMemories.bytes_that_dram_has_no_room_for_go_to_persistent_memory", nullptr},
+    Option{
         "gpu", numbered, "off", 2 * kMiB, kTiB * 64, "off", "TIERMEM_GPU",
         "GPUs with memory that is a tier, by the driver's number, each with its budget: `0:16G`, "
         "or `0:16G,1`. Without a size: the memory free at start, less 5 % (at least 512 MiB).",
@@ -277,10 +284,10 @@ std::optional<OptionValue> parse_value(const Option& option, std::string_view te
 std::size_t most_devices(const Option& option) {
   constexpr std::size_t kMask = 64;  // SlotTier names devices in a 64-bit mask.
   const std::string_view name = option.name;
-  return name == "slow"   ? IoLanes::kMostTiers - 1
-         : name == "numa" ? kMostMemories - 1
-         : name == "gpu"  ? kMaxSpaces - 1
-                          : kMask;
+  return name == "slow"                     ? IoLanes::kMostTiers - 1
+         : name == "numa" || name == "pmem" ? kMostMemories - 1
+         : name == "gpu"                    ? kMaxSpaces - 1
+                                            : kMask;
 }
 
 std::span<const Option> option_table() {

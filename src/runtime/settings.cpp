@@ -30,7 +30,7 @@ constexpr std::size_t kLongestText = std::size_t{64} << 10;
 constexpr std::ptrdiff_t kMostBrackets = 128;
 constexpr std::ptrdiff_t kMostDotsInLine = 64;
 
-constexpr std::array kKindsOfLater = {"pmem", "s3"};
+constexpr std::array kKindsOfLater = {"s3"};
 
 /// A key for a message. Error messages escape it.
 std::string_view clipped(std::string_view text) {
@@ -42,8 +42,8 @@ Result<const Option*> option_for(std::string_view key, std::string_view origin,
                                  const Settings& settings) {
   if (std::find(kKindsOfLater.begin(), kKindsOfLater.end(), key) != kKindsOfLater.end()) {
     return fail(Code::unsupported,
-                "{} ({:.80}): this build has no tier of that kind; accepted are dram, numa, gpu, "
-                "nvme and slow",
+                "{} ({:.80}): this build has no tier of that kind; accepted are dram, numa, "
+                "pmem, gpu, nvme and slow",
                 key, origin);
   }
   const Option* option = find_option(key);

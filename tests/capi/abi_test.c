@@ -50,7 +50,7 @@ static void create(void) {
   SAYS(TM_INVALID_ARGUMENT, "colour", tm_context_create("colour=red", NULL, &out));
   SAYS(TM_UNAVAILABLE, "gpu", tm_context_create("gpu=0:1G; gpu_driver=/no/libcuda.so", NULL, &out));
   SAYS(TM_INVALID_ARGUMENT, "numa", tm_context_create("numa=1023:1G", NULL, &out));
-  SAYS(TM_UNSUPPORTED, "pmem", tm_context_create("pmem=/mnt/pm:1G", NULL, &out));
+  SAYS(TM_INVALID_ARGUMENT, "pmem", tm_context_create("pmem=/no/such:1G", NULL, &out));
   options.size = 0;
   SAYS(TM_INVALID_ARGUMENT, "size 0", tm_context_create("dram=16M", &options, &out));
   options.size = sizeof options - 8;
@@ -292,7 +292,7 @@ static void other_bad_arguments(void) {
   OK(tm_advise(c, &a, 1, TM_PREFERRED, 0));
   SAYS(TM_UNAVAILABLE, "gpu 0", tm_migrate(c, &a, 1, (tm_place){TM_GPU, 0}, FOREVER));
   SAYS(TM_INVALID_ARGUMENT, "kind 9", tm_migrate(c, &a, 1, (tm_place){9, 0}, FOREVER));
-  SAYS(TM_UNAVAILABLE, "pmem 0", tm_set_budget(c, (tm_place){TM_PMEM, 0}, MIB, FOREVER));
+  SAYS(TM_INVALID_ARGUMENT, "pmem 0", tm_set_budget(c, (tm_place){TM_PMEM, 0}, MIB, FOREVER));
   IS(TM_INVALID_ARGUMENT, tm_set_budget(c, (tm_place){TM_HOST, 0}, MIB, FOREVER));
   IS(TM_INVALID_ARGUMENT, tm_set_budget(c, (tm_place){TM_DRAM, 0}, 1, FOREVER));
   SAYS(TM_INVALID_ARGUMENT, "flags", tm_context_destroy(c, 2, FOREVER));
@@ -447,8 +447,8 @@ static void capabilities(void) {
   OK(tm_caps(NULL, &caps));
   CHECK(caps.version == tm_version() && caps.spaces == 1 && caps.kinds_here == 0);
   CHECK((caps.kinds_known & ~(1u << TM_COMPRESSED)) ==
-        (1u << TM_HOST | 1u << TM_DRAM | 1u << TM_NUMA | 1u << TM_GPU | 1u << TM_BLOCK |
-         1u << TM_FILE));
+        (1u << TM_HOST | 1u << TM_DRAM | 1u << TM_NUMA | 1u << TM_PMEM | 1u << TM_GPU |
+         1u << TM_BLOCK | 1u << TM_FILE));
   CHECK(caps.extent_smallest == 4096 && caps.extent_largest == 64 * MIB);
   CHECK(caps.buffer_largest == 1ull << 47 && caps.extents_per_buffer == 1u << 26);
   CHECK((caps.flags & TM_CAN_CHECKSUM) != 0 && (caps.flags & TM_CAN_ADOPT_FILE) != 0);

@@ -123,7 +123,7 @@ int main(void) {
   SAYS(TM_INVALID_ARGUMENT, "null context", tm_allocator_init(NULL, (tm_place){TM_ANY, 0}, &b));
   SAYS(TM_INVALID_ARGUMENT, "null out", tm_allocator_init(c, (tm_place){TM_ANY, 0}, NULL));
   SAYS(TM_INVALID_ARGUMENT, "kind 77", tm_allocator_init(c, (tm_place){77, 0}, &b));
-  SAYS(TM_UNAVAILABLE, "pmem", tm_allocator_init(c, (tm_place){TM_PMEM, 0}, &b));
+  SAYS(TM_UNAVAILABLE, "remote", tm_allocator_init(c, (tm_place){TM_REMOTE, 0}, &b));
 
   device_memory_without_a_gpu(c);
 

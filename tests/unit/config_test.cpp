@@ -143,6 +143,21 @@ TEST_F(ConfigTest, node_memories_are_read_in_the_order_of_naming) {
   }
 }
 
+TEST_F(ConfigTest, persistent_memories_are_read_in_the_order_of_naming) {
+  const std::vector<BlockDevice> expected = {{"/mnt/pm", 32 * kGiB}, {"/dev/dax0.0", 0}};
+  EXPECT_EQ(good("dram=1G; pmem=/mnt/pm/:32G,/dev/dax0.0").pmem, expected);
+  EXPECT_TRUE(good("dram=1G; pmem=off").pmem.empty());
+  const std::string path = file("p.toml", "[tiers]\ndram = \"1G\"\npmem = [\"/mnt/pm:16G\"]\n");
+  EXPECT_EQ(good("", path.c_str()).pmem.size(), 1U);
+  for (const char* value : {"/a:1M", "mnt/pm:1G", "/a:1G,/a:1G", ""}) {
+    EXPECT_TRUE(contains(refusal(std::string("dram=1G; pmem=") + value), "pmem")) << value;
+  }
+  EXPECT_TRUE(
+      contains(refusal("dram=1G; pmem=/a:1G; fork=follow", Code::unsupported), "fork=follow"));
+  EXPECT_TRUE(contains(refusal("dram=1G; numa=1,2,3,4; pmem=/a:1G,/b:1G,/c:1G,/d:1G"),
+                       "at most 7 behind DRAM"));
+}
+
 TEST_F(ConfigTest, gpus_that_cannot_be_are_refused) {
   for (const char* value :
        {"0:1M", "0:", ":1G", "x", "-1", "1024", "0,0", "0,1,2", "0:1G,off", ""}) {
@@ -262,10 +277,9 @@ TEST_F(ConfigTest, unknown_options_are_named_with_the_nearest_and_the_list) {
 }
 
 TEST_F(ConfigTest, kinds_of_tiers_that_this_build_lacks_are_unsupported) {
-  for (const char* spec : {"pmem=/mnt/pm:32G", "s3=bucket/prefix"}) {
-    EXPECT_TRUE(contains(refusal(spec, Code::unsupported), "accepted are dram, numa, gpu")) << spec;
-  }
-  const std::string path = file("t.toml", "[tiers]\ndram = \"1G\"\npmem = \"/mnt/pm:16G\"\n");
+  EXPECT_TRUE(contains(refusal("s3=bucket/prefix", Code::unsupported),
+                       "accepted are dram, numa, pmem, gpu"));
+  const std::string path = file("t.toml", "[tiers]\ndram = \"1G\"\ns3 = \"bucket\"\n");
   EXPECT_TRUE(contains(refusal("", Code::unsupported, path.c_str()), "t.toml, line 3"));
 }
 

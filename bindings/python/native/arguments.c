@@ -157,7 +157,7 @@ bool to_place(PyObject* name, tm_place* out) {
   if (!PyErr_Occurred()) {
     PyErr_Format(PyExc_ValueError,
                  "tier is %R; accepted are 'dram', 'block', 'gpu' and, with a number, "
-                 "'gpu:1' and 'numa:1'",
+                 "'gpu:1', 'numa:1' and 'pmem:0'",
                  name);
   }
   return false;

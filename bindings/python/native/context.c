@@ -570,7 +570,8 @@ static PyMethodDef context_methods[] = {
      "isolated: clear its memory before another buffer uses it.\n"
      "extent_bytes: unit of movement, a power of two from 4096 to 2**26; 0: tiermem chooses.\n"
      "advice: a hint for the whole buffer; see Buffer.advise().\n"
-     "preferred: the host memory where the bytes live: 'dram', or 'numa:1' of the option numa.\n"
+     "preferred: the host memory where the bytes live: 'dram', 'numa:1' of the option numa, or\n"
+     "    'pmem:0' of the option pmem.\n"
      "label: its name in messages; 31 characters are kept.\n\n"
      "Raise NoCapacity without address space, InvalidArgument or Unsupported for bad options."},
     {"adopt_file", FUNCTION(context_adopt_file), KEYWORDS,
