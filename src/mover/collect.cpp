@@ -57,17 +57,26 @@ bool Desk::collect(Request& request) {
     }
   }
   std::array<Room::Lack, kMaxSpaces> missing{};
+  const auto take_for = [&](Need& need) {
+    if (need.has_room() || !needs_.lacks_copy(need)) {
+      return;
+    }
+    if (missing[need.space].bytes == 0) {
+      (void)room_.take_room(need);
+    }
+    if (!need.has_room()) {
+      missing[need.space].add(room_.lack_of(need));
+    }
+  };
+  // Extents that some memory does not take come first. Otherwise the others could hold all frames
+  // of the memories that do.
   const auto take_all = [&] {
     missing = {};
-    for (Need& need : request.needs) {
-      if (need.has_room() || !needs_.lacks_copy(need)) {
-        continue;
-      }
-      if (missing[need.space].bytes == 0) {
-        (void)room_.take_room(need);
-      }
-      if (!need.has_room()) {
-        missing[need.space].add(room_.lack_of(need));
+    for (const bool barred : {true, false}) {
+      for (Need& need : request.needs) {
+        if (room_.is_barred(need.ref, need.space) == barred) {
+          take_for(need);
+        }
       }
     }
   };

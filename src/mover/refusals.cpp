@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/shown.hpp"
@@ -54,7 +55,19 @@ bool Refusals::any_pin() const {
 
 Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t needed) const {
   const MemoryLedger& memory = memories_.first(space);
-  const FrameUsage usage = memories_.usage(space);
+  // The memories that take all extents which lack room.
+  FrameUsage usage;
+  for (const MemoryLedger* const each : std::as_const(memories_).in(space)) {
+    const auto is_taken = [&](const Need& need) {
+      return need.space != space || need.has_room() ||
+             each->tier->takes(directory_.frame_request(need.ref, space));
+    };
+    if (request == nullptr || std::all_of(request->needs.begin(), request->needs.end(), is_taken)) {
+      const FrameUsage its = each->tier->usage();
+      usage.budget += its.budget;
+      usage.in_use += its.in_use;
+    }
+  }
   ErrorInfo info;
   info.code = Code::no_capacity;
   info.tier = memory.tier->place();

@@ -59,6 +59,16 @@ Room::Lack Room::room_of(ExtentRef ref, unsigned space) const {
   return lack;
 }
 
+bool Room::is_barred(ExtentRef ref, unsigned space) const {
+  const std::span<const MemoryLedger* const> memories = memories_.in(space);
+  if (memories.size() == 1) {
+    return false;
+  }
+  const FrameRequest request = directory_.frame_request(ref, space);
+  return std::any_of(memories.begin(), memories.end(),
+                     [&](const MemoryLedger* memory) { return !memory->tier->takes(request); });
+}
+
 // Returns the rank of the memory of the space that comes first for the extent. Only the host has
 // several.
 unsigned Room::preferred(ExtentRef ref, unsigned space) const {

@@ -82,6 +82,8 @@ class Room {
   };
   /// Returns the room of a whole extent.
   Lack room_of(ExtentRef ref, unsigned space) const;
+  /// Returns whether some memory of the space does not take the extent.
+  bool is_barred(ExtentRef ref, unsigned space) const;
   /// Returns the room that the need lacks.
   Lack lack_of(Need& need);
   /// Returns whether the room that the need has is what it lacks.

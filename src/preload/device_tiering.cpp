@@ -99,7 +99,7 @@ void start() {
     return;
   }
   const std::string spec =
-      fmt::format("gpu={}; dram={}; fork=end; userfault=off; mechanism=auto",
+      fmt::format("gpu={}; dram={}; pmem=off; fork=end; userfault=off; mechanism=auto",
                   variable("TIERMEM_GPU", "off"), variable("TIERMEM_GPU_DRAM", kUsualDram));
   auto made = Context::create(spec, {.name = "devices"});
   if (!made.ok()) {

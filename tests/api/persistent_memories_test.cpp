@@ -162,6 +162,30 @@ TEST_F(PersistentMemories, request_for_mapped_bytes_larger_than_dram_is_refused_
   ASSERT_TRUE(made.ok()) << made.message();
   const auto view = made->acquire(kRead, 0, 0, Timeout::seconds(20));
   EXPECT_EQ(view.code(), Code::no_capacity) << view.message();
+  EXPECT_SAYS(view, "budget 8.00 MiB");
+}
+
+TEST_F(PersistentMemories, request_for_plain_and_mapped_bytes_gets_both) {
+  auto context = make("16M");
+  ASSERT_NE(context, nullptr);
+  // The request collects room in the order of the buffers: those for DRAM only come last.
+  Buffer plain = make_buffer(*context, 24 * kMiB, "plain");
+  auto mapped = context->alloc(8 * kMiB, {.flags = kMapped, .label = "mapped"});
+  if (mapped.code() == Code::unsupported) {
+    GTEST_SKIP() << mapped.message();
+  }
+  ASSERT_TRUE(mapped.ok()) << mapped.message();
+  ASSERT_TRUE(write_pattern(*mapped, 1).ok());
+  ASSERT_TRUE(write_pattern(plain, 2).ok());
+  ASSERT_TRUE(mapped->evict().ok());
+  ASSERT_TRUE(plain.evict().ok());
+  const Access both[] = {plain.range(), mapped->range()};
+  ViewRecord views[2];
+  const Status got = context->acquire(both, Timeout::seconds(20), views);
+  ASSERT_TRUE(got.ok()) << got.message();
+  EXPECT_EQ(wrong({static_cast<const std::uint64_t*>(views[0].data), 3 * kMiB}, 2), 0u);
+  EXPECT_EQ(wrong({static_cast<const std::uint64_t*>(views[1].data), kMiB}, 1), 0u);
+  ASSERT_TRUE(context->release(views).ok());
 }
 
 // With each way in which the frames of DRAM appear in windows.
