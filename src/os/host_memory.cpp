@@ -202,7 +202,7 @@ Status reserve_again(AddressRange& range, std::uint64_t alignment) {
 
 // Around mappings that exist already the range is closed in pieces.
 void close_again(std::byte* address, std::uint64_t bytes) {
-  const ReserveOptions closed{.bytes = bytes, .near = address};
+  const ReserveOptions closed{.bytes = bytes, .alignment = kPage, .near = address};
   if (map_near(closed) != nullptr) {
     best_effort(munlock(address, bytes), "closed memory has no pages to lock");
   } else if (bytes > kPage) {
