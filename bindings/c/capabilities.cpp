@@ -4,9 +4,9 @@
 #include "checks.hpp"
 #include "operations.hpp"
 #include "residency/buffer_limits.hpp"
+#include "runtime/build_facts.hpp"
 #include "runtime/context_impl.hpp"
 #include "runtime/in_call.hpp"
-#include "tier/page_codec.hpp"
 #include "tm_context.hpp"
 
 using namespace tiermem;
@@ -72,8 +72,7 @@ extern "C" tm_status tm_caps(tm_context* context, tm_capabilities* out) {
     tm_capabilities caps{};
     caps.version = TM_VERSION;
     caps.kinds_known = bit(TM_HOST) | bit(TM_DRAM) | bit(TM_NUMA) | bit(TM_PMEM) | bit(TM_GPU) |
-                       bit(TM_BLOCK) | bit(TM_FILE) |
-                       (PageCodec::available() ? bit(TM_COMPRESSED) : 0);
+                       bit(TM_BLOCK) | bit(TM_FILE) | (build_compresses() ? bit(TM_COMPRESSED) : 0);
     caps.spaces = 1;
     caps.extent_smallest = kSmallestExtent;
     caps.extent_largest = kLargestExtent;

@@ -443,8 +443,9 @@ Status settle_compressed(Config& config) {
                 tiers, kMostWritableTiers);
   }
   if (const std::uint64_t most = config.dram.budget / 2; config.compressed > most) {
-    config.warnings.push_back(fmt::format("compressed: {} is more than half of dram; {} is used",
-                                          human_bytes(config.compressed), human_bytes(most)));
+    config.warnings.push_back(fmt::format(
+        "compressed: {} is more than half of dram, so {} is used; raise dram, or lower compressed",
+        human_bytes(config.compressed), human_bytes(most)));
     config.compressed = most;
   }
   return {};

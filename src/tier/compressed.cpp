@@ -43,18 +43,18 @@ Result<SlotId> CompressedTier::allocate(std::uint64_t bytes, std::uint64_t avoid
   const std::uint64_t budget = budget_.load();
   if ((avoid & 1) != 0 || degraded_ || bytes > budget || in_use_ > budget - bytes) {
     return fail(Code::no_capacity,
-                "compressed memory has {} of {} in use, and no room for an extent of {}; raise "
-                "compressed",
+                "compressed: {} of {} are in use, and an extent needs {}; raise compressed",
                 human_bytes(in_use_), human_bytes(budget), human_bytes(bytes));
   }
   if (in_use_ + bytes > physical_.load()) {
-    return fail(Code::busy, "compressed memory must grow by {} first", human_bytes(bytes));
+    return fail(Code::busy, "compressed: it must grow by {} first; tiermem grows it",
+                human_bytes(bytes));
   }
   const std::size_t count = bytes / kSmallestExtent;
   auto* const pages = static_cast<Page*>(arena_allocate(count * sizeof(Page), alignof(Page)));
   if (pages == nullptr) {
     return fail(Code::no_capacity,
-                "compressed memory: no memory for the records of {}; free memory",
+                "compressed: allocation of the records of {} failed; free memory",
                 human_bytes(bytes));
   }
   std::uint32_t at = unused_slot_ - 1;
@@ -67,8 +67,7 @@ Result<SlotId> CompressedTier::allocate(std::uint64_t bytes, std::uint64_t avoid
     } catch (const std::bad_alloc&) {
       arena_free(pages, count * sizeof(Page), alignof(Page));
       return fail(Code::no_capacity,
-                  "compressed memory: no memory for the record of a slot; free "
-                  "memory");
+                  "compressed: allocation of the record of a slot failed; free memory");
     }
   }
   std::uninitialized_fill_n(pages, count, Page{});
@@ -94,15 +93,15 @@ Status CompressedTier::grow(std::uint64_t bytes) {
   const std::uint64_t physical = physical_.load();
   const std::uint64_t budget = budget_.load();
   if (physical >= budget || bytes > budget - physical) {
-    return fail(Code::no_capacity, "compressed memory cannot grow by {}: its budget is {}",
+    return fail(Code::no_capacity,
+                "compressed: it cannot grow by {}, because its budget is {}; raise compressed",
                 human_bytes(bytes), human_bytes(budget));
   }
   const std::uint64_t grown = std::min(budget, physical + std::max(bytes, kStep));
   const std::size_t cells = std::min(cells_.size(), (grown + grown / kShare) / kCellBytes);
   if (!cells_.commit(cells) || !next_.commit(cells)) {
     return fail_native(Code::no_capacity, errno,
-                       "compressed memory cannot grow by {}: the kernel refuses memory; lower "
-                       "compressed",
+                       "compressed: allocation of {} failed; lower compressed, or free memory",
                        human_bytes(bytes));
   }
   committed_ = static_cast<std::uint32_t>(cells);
@@ -243,8 +242,8 @@ Status CompressedTier::check_invariants() const {
       cells += page.form == Page::Form::unwritten ? 0 : page.cells();
     }
     if (charge != slot.charge) {
-      return fail(Code::internal, "a slot is charged {} bytes, and {} are found", slot.charge,
-                  charge);
+      return fail(Code::internal, "compressed: a slot is charged {} bytes, and {} are found",
+                  slot.charge, charge);
     }
     in_use += charge;
   }
@@ -253,9 +252,10 @@ Status CompressedTier::check_invariants() const {
     ++unused;
   }
   if (in_use != in_use_ || cells + unused != fresh_ || fresh_ > committed_.load()) {
-    return fail(Code::internal,
-                "{} bytes are charged, {} found; {} cells are used, {} unused, of {} and {}",
-                in_use_, in_use, cells, unused, fresh_, committed_.load());
+    return fail(
+        Code::internal,
+        "compressed: {} bytes are charged, {} found; {} cells are used, {} unused, of {} and {}",
+        in_use_, in_use, cells, unused, fresh_, committed_.load());
   }
   return {};
 }
