@@ -14,6 +14,8 @@ namespace tiermem {
 
 class Stuck {
  public:
+  static constexpr std::int64_t kRetryNs = 10'000'000;
+
   /// The extent could not leave now, for a reason that others need not share.
   void leaves_later(Extent& extent, std::int64_t now) {
     until_ = now + kRetryNs;
@@ -70,7 +72,6 @@ class Stuck {
   std::int64_t until() const { return until_; }
 
  private:
-  static constexpr std::int64_t kRetryNs = 10'000'000;
   static constexpr std::int64_t kMostKeptNs = 10'000'000'000;
 
   std::int64_t until_ = 0;

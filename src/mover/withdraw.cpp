@@ -160,7 +160,10 @@ void Demoter::write_elsewhere(Demote& transfer) {
       "one with nvme=, or free the buffer",
       directory_.record_of(transfer.ref).label.get().view(),
       human_bytes(directory_.bytes_of(transfer.ref)));
-  stuck_.leaves_later(directory_.at(transfer.ref), carrier_.now());
+  // If a tier takes writes at another time, requests wait for the next try, as for any slot.
+  Extent& extent = directory_.at(transfer.ref);
+  slots_.any_writable() ? stuck_.lacks_slot(extent, carrier_.now() + Stuck::kRetryNs)
+                        : stuck_.leaves_later(extent, carrier_.now());
   keep(transfer);
   map_back(transfer);
 }

@@ -98,7 +98,9 @@ struct Swarm {
     }
     if (parts && checksums && block_tier && PageCodec::available()) {
       std::mt19937_64 own(seed * 0x9E3779B97F4A7C15u + 13);
-      compressed = own() % 2 == 0 ? (1 + own() % (2 * host_frames)) * extent_bytes : 0;
+      // Most pages shrink to a cell or two: only a few extents' room is ever full.
+      const std::uint64_t extents = own() % 3 != 0 ? 1 + own() % 2 : 1 + own() % host_frames;
+      compressed = own() % 2 == 0 ? extents * extent_bytes : 0;
     }
     maps_files = mapped && std::mt19937_64(seed * 0x9E3779B97F4A7C15u + 11)() % 2 == 0;
     if (memories) {
