@@ -44,10 +44,10 @@ void Carrier::io_ended(Transfer& transfer, const SlotCompletion& completion) {
   transfer.at_device = false;
   transfer.slot_tier->channel.ended(load_of(transfer));
   journal_.note_io(transfer, completion, transfer.writes(), io_bytes(transfer));
-  if (transfer.slot_tier->tier->compresses() && transfer.kind != Transfer::Kind::destage) {
+  if (transfer.slot_tier->tier->compresses() && !transfer.writes()) {
     Compression& compression = slots_.compression();
-    transfer.writes() ? compression.note_packed(io_bytes(transfer))
-                      : compression.note_read(io_bytes(transfer));
+    transfer.kind == Transfer::Kind::destage ? compression.note_passed(io_bytes(transfer))
+                                             : compression.note_read(io_bytes(transfer));
   }
   journal_.count(&Stats::io_retries, completion.retries);
 }

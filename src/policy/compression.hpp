@@ -1,6 +1,6 @@
 // Which extents are offered to a tier that compresses. Packing costs a processor some microseconds
 // a page, so it must pay twice: the bytes of the buffer shrink, and packed pages are read again
-// before they go on to the next tier. Values in, values out. Pure; the mover's thread only.
+// before many of them go on to the next tier. Values in, values out. Pure; the mover's thread only.
 //
 // Each rule has a run of failures. After kPatience of them one extent in kTry is offered, so a
 // change is noticed at a sixteenth of the cost.
@@ -33,13 +33,14 @@ class Compression {
     buffer.failures = static_cast<std::uint8_t>(
         shrinks ? 0 : std::min<unsigned>(buffer.failures + 1U, kPatience));
   }
-  /// Bytes were packed, or packed bytes were read. A window of packed bytes of which too few were
-  /// read is a failure: they only pass through, as those of a scan do.
-  void note_packed(std::uint64_t bytes) {
-    packed_ += bytes;
-    if (packed_ >= kWindow) {
-      futile_ = read_ * kLeastUse >= packed_ ? 0 : std::min(futile_ + 1, kPatience);
-      packed_ = 0;
+  /// Packed bytes went on to the next tier. If few packed bytes were read in the time in which a
+  /// window of them went on, that is a failure: they only pass through, as those of a scan do. As
+  /// long as the tier has room for all of them, nothing goes on, and there is no failure.
+  void note_passed(std::uint64_t bytes) {
+    passed_ += bytes;
+    if (passed_ >= kWindow) {
+      futile_ = read_ * kLeastUse >= passed_ ? 0 : std::min(futile_ + 1, kPatience);
+      passed_ = 0;
       read_ = 0;
     }
   }
@@ -47,7 +48,7 @@ class Compression {
 
  private:
   static constexpr std::uint64_t kWindow = std::uint64_t{2} << 20;
-  static constexpr std::uint64_t kLeastUse = 8;  // One byte in this many must be read.
+  static constexpr std::uint64_t kLeastUse = 8;  // One byte is read for this many that go on.
 
   template <typename Count>
   static bool is_turn(Count& tries) {
@@ -55,7 +56,7 @@ class Compression {
     return tries == 0;
   }
 
-  std::uint64_t packed_ = 0, read_ = 0;  // In the current window.
+  std::uint64_t passed_ = 0, read_ = 0;  // In the current window.
   unsigned futile_ = 0;                  // Windows in a row.
   unsigned tries_ = 0;
 };

@@ -94,6 +94,26 @@ TEST_F(CompressedMemory, pages_that_shrink_come_back_without_reads_of_the_drive)
   EXPECT_LE(tier(*context, {Kind::dram, 0}).budget + compressed.budget, 16 * kMiB);
 }
 
+// Nothing is read while the buffer is filled, and nothing goes on to the drive.
+TEST_F(CompressedMemory, buffer_that_is_filled_before_it_is_read_uses_it) {
+  auto context = make_context("dram=64M; compressed=32M; nvme=" + directory_.path() + ":256M");
+  ASSERT_NE(context, nullptr);
+  const Buffer buffer = mapped(*context, 80 * kMiB);
+  std::uint64_t* const words = words_of(buffer);
+  const std::uint64_t pages = buffer.size() / 4096;
+  for (std::uint64_t page = 0; page < pages; ++page) {
+    write_page(words, page, 0);
+  }
+  EXPECT_GT(tier(*context, kCompressed).bytes_in, 40 * kMiB);
+  std::mt19937_64 random(1);
+  std::uint64_t wrong = 0;
+  for (int touch = 0; touch < 10'000; ++touch) {
+    wrong += wrong_in(words, random() % pages, 0);
+  }
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_LT(tier(*context, {Kind::block, 0}).bytes_out, tier(*context, kCompressed).bytes_out / 8);
+}
+
 // Each page has the version of its last write, whatever tier has it.
 TEST_F(CompressedMemory, every_byte_is_as_it_was_written_beyond_all_of_it) {
   auto context = make();

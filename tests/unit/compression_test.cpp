@@ -16,10 +16,10 @@ unsigned offered(Compression& policy, Compression::Shrinks& buffer, unsigned ext
   return n;
 }
 
-// Packed bytes, and how many of them are read.
+// Bytes go on to the next tier, and some are read in the same time.
 void pass(Compression& policy, std::uint64_t bytes, std::uint64_t one_read_in) {
   for (std::uint64_t at = 0; at < bytes; at += kExtent) {
-    policy.note_packed(kExtent);
+    policy.note_passed(kExtent);
     policy.note_read(one_read_in != 0 ? kExtent / one_read_in : 0);
   }
 }
