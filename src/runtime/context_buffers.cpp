@@ -179,16 +179,14 @@ Status Context::Impl::prefer(std::span<const Access> list) {
     request->advice = Advice::preferred;
     request->tier = place.kind == Kind::dram ? Place{Kind::dram, 0} : place;
     Status status = resolve_all(std::span(ranges).subspan(begin, end - begin), *request, "advise");
-    for (const Span& span : request->spans) {
-      const BufferRecord& record = *span.record;
+    for (std::size_t i = 0; status.ok() && i < request->spans.size(); ++i) {
+      const BufferRecord& record = *request->spans[i].record;  // Null after an error.
       const bool plain = (record.flags.load(std::memory_order_relaxed) & kMapped) == 0 &&
                          !record.read_only.load(std::memory_order_relaxed);
       const std::uint64_t extent = std::uint64_t{1}
                                    << record.extent_shift.load(std::memory_order_relaxed);
-      if (status.ok()) {
-        status = check_preferred("advise", record.label.get().chars.data(), place,
-                                 {record.pool, extent, 0, plain});
-      }
+      status = check_preferred("advise", record.label.get().chars.data(), place,
+                               {record.pool, extent, 0, plain});
     }
     if (!status.ok()) {
       return status;
