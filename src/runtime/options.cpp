@@ -66,8 +66,9 @@ constexpr std::array kOptions = {
            "SlowTiers.bytes_that_the_first_tier_has_no_room_for_go_to_the_second", nullptr},
     Option{"compressed", size, "0", 0, kTiB, "", "TIERMEM_COMPRESSED",
            "A part of the DRAM budget, at most half of it, for compressed pages of mapped buffers. "
-           "Pages that leave memory and shrink go there before they go to `nvme`, and come back in "
-           "microseconds. 0: none.",
+           "Pages that leave memory and shrink go there before they go to `nvme`, and come back "
+           "without "
+           "I/O. 0: none.",
            "CompressedMemory.pages_that_shrink_come_back_without_reads_of_the_drive",
            set<&Config::compressed>},
     Option{"numa", numbered, "off", 2 * kMiB, kTiB * 64, "off", "TIERMEM_NUMA",
