@@ -43,7 +43,7 @@ bool Demoter::start(ExtentRef ref, unsigned space, bool evict_after, Priority pr
   if (!bits.readable() || bits.writers() != 0) {
     return false;
   }
-  const unsigned not_asked = slots_.compressing();
+  const unsigned not_asked = not_offered(ref);
   SlotTiers::Entry* const to = reserve_write(ref, not_asked);
   if (to == nullptr) {
     return false;

@@ -134,20 +134,8 @@ Status BlockFile::open_file() {
 void BlockFile::create_file() {
   // O_EXCL: the file can never be given a name.
   const int nameless = options_.nameable ? 0 : O_EXCL;
-  buffered_fd_ = options_.test_without_tmpfile
-                     ? -1
-                     : keep_descriptor(::openat(directory_fd_, ".",
-                                                O_TMPFILE | O_RDWR | nameless | O_CLOEXEC, 0600));
-  const bool no_tmpfile = options_.test_without_tmpfile || errno == EOPNOTSUPP || errno == EISDIR ||
-                          errno == EINVAL || errno == ENOENT;
-  if (buffered_fd_ < 0 && no_tmpfile) {
-    std::string name;
-    buffered_fd_ = keep_descriptor(create_random(directory_fd_, ".tiermem-", 0600, name));
-    if (buffered_fd_ >= 0) {
-      best_effort(::unlinkat(directory_fd_, name.c_str(), 0),
-                  "a name that stays behind only takes room");
-    }
-  }
+  buffered_fd_ =
+      keep_descriptor(create_unnamed(directory_fd_, nameless, !options_.test_without_tmpfile));
 }
 
 // Takes a file that a process with more rights has created. Returns false, with errno unchanged, if

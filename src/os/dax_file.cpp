@@ -10,7 +10,6 @@
 
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
 #include "base/results.hpp"
+#include "os/file_identity.hpp"
 
 namespace tiermem {
 namespace {
@@ -48,18 +48,16 @@ bool is_dax_device(const std::string& device) {
   return n > 0 && std::string_view(target, static_cast<std::size_t>(n)).ends_with("/dax");
 }
 
-// Some file systems cannot create a file without a name.
-int create_unnamed(const std::string& directory) {
-  const int fd = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) {
-    return fd;
+int create_in(const std::string& path) {
+  const int directory = ::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) {
+    return -1;
   }
-  std::string name = directory + "/tiermem-XXXXXX";
-  const int named = ::mkostemp(name.data(), O_CLOEXEC);
-  if (named >= 0) {
-    best_effort(::unlink(name.c_str()), "an empty name stays in the directory");
-  }
-  return named;
+  const int file = create_unnamed(directory);
+  const int error = errno;
+  best_effort(::close(directory), "the descriptor is gone in any case");
+  errno = error;
+  return file;
 }
 
 bool maps_in_sync(int fd) {
@@ -74,7 +72,7 @@ bool maps_in_sync(int fd) {
 }
 
 bool directory_is_dax(const std::string& directory) {
-  const int fd = create_unnamed(directory);
+  const int fd = create_in(directory);
   if (fd < 0) {
     return false;
   }
@@ -177,7 +175,7 @@ Result<std::unique_ptr<DaxFile>> DaxFile::open(const std::string& path, std::uin
     return refused(Code::invalid_argument, 0, path, fmt::format("a size of {}", human_bytes(bytes)),
                    "accepted are at least 2 MiB");
   }
-  const int opened = device ? ::open(path.c_str(), O_RDWR | O_CLOEXEC) : create_unnamed(path);
+  const int opened = device ? ::open(path.c_str(), O_RDWR | O_CLOEXEC) : create_in(path);
   if (opened < 0) {
     const int error = errno;
     return refused(Code::unavailable, error, path, std::strerror(error), kNameAnother);

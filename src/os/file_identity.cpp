@@ -1,6 +1,5 @@
 // The link in /proc/self/fd leads to the open file itself, even if its path has changed.
 
-#include "base/results.hpp"
 #include "os/file_identity.hpp"
 
 #include <fcntl.h>
@@ -12,6 +11,8 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+
+#include "base/results.hpp"
 
 namespace tiermem {
 
@@ -52,6 +53,21 @@ int create_random(int directory, std::string_view prefix, mode_t mode, std::stri
     if (fd >= 0 || errno != EEXIST) {
       break;
     }
+  }
+  return fd;
+}
+
+int create_unnamed(int directory, int flags, bool tmpfile) {
+  if (tmpfile) {
+    const int fd = ::openat(directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT)) {
+      return fd;
+    }
+  }
+  std::string name;
+  const int fd = create_random(directory, ".tiermem-", 0600, name);
+  if (fd >= 0) {
+    best_effort(::unlinkat(directory, name.c_str(), 0), "a name that stays behind only takes room");
   }
   return fd;
 }

@@ -36,6 +36,11 @@ std::string random_name(std::string_view prefix);
 /// `name`. Returns a descriptor for reading and writing, which the caller closes, or -1 with errno.
 int create_random(int directory, std::string_view prefix, mode_t mode, std::string& name);
 
+/// Creates a file without a name in the directory, with O_TMPFILE and `flags`. On a file system
+/// without O_TMPFILE, and with `tmpfile` false, the name exists for the time between two system
+/// calls. Returns a descriptor for reading and writing, which the caller closes, or -1 with errno.
+int create_unnamed(int directory, int flags = 0, bool tmpfile = true);
+
 /// Replaces the file at `path` by one with `text` and `mode`, or leaves it unchanged. The directory
 /// is looked up once. Returns 0 or errno.
 int replace_file(const std::string& path, std::string_view text, mode_t mode);

@@ -726,8 +726,7 @@ Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) try
       !call->has_host_memory(tier)) {
     return fail(Code::invalid_argument,
                 "set_budget: {}; accepted are dram, block, and the NUMA nodes, persistent memories "
-                "and GPUs "
-                "of the context",
+                "and GPUs of the context",
                 place_name(tier));
   }
   if (const std::uint64_t most = call->largest_budget(tier); bytes > most) {

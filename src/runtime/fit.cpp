@@ -26,6 +26,7 @@
 #include "os/host_memory.hpp"
 #include "policy/cost.hpp"
 #include "runtime/variables.hpp"
+#include "tier/frame_mapper.hpp"
 
 namespace tiermem {
 namespace {
@@ -343,7 +344,7 @@ Status judge_numa(Config& config, const Topology& topology) {
 }
 
 Status judge_pmem(Config& config) {
-  constexpr std::uint64_t kMappingsEach = 4;  // A frame in its window splits two others.
+  constexpr std::uint64_t kMappingsEach = FrameMapper::kMappingsEach;
   std::uint64_t frames = 0;
   for (BlockDevice& memory : config.pmem) {
     const DaxPath facts = look_at_dax_path(memory.path);

@@ -59,6 +59,11 @@ struct MapResult {
 
 class FrameMapper {
  public:
+  /// The mappings that a frame in its window costs, where it has a mapping of its own. It splits
+  /// its window's mapping in three, and its home's mapping too. Both are whole again after it has
+  /// left. The number is approximate, because neighbours merge.
+  static constexpr std::uint64_t kMappingsEach = 4;
+
   /// `map_limit`: max number of mappings of this process.
   FrameMapper(const Userfault& userfault, std::uint64_t map_limit, PoisonedPages& poisoned,
               const LentPages& lent, LiveHostCounters& counters);
@@ -95,11 +100,6 @@ class FrameMapper {
   void follow_fork();
 
  private:
-  /// A frame with a mapping of its own splits its window's mapping in three, and its home's mapping
-  /// too. Both are whole again after it has left. The number is approximate, because neighbours
-  /// merge.
-  static constexpr std::uint64_t kMappingsEach = 4;
-
   MapResult in_by_move(const MapPlace& place);
   MapResult in_by_copy(const MapPlace& place, std::uint64_t moved, int why);
   MapResult out_by_move(const MapPlace& place);

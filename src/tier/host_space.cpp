@@ -199,7 +199,7 @@ void HostSpace::release_window(std::byte* window, std::uint64_t) {
 // Each extent in its window costs mappings, and restoring one must not fail. So this reserves no
 // more than the process may have. Small extents would cost too many.
 Result<std::byte*> HostSpace::reserve_trapped(std::uint64_t bytes, std::uint64_t extent_bytes) {
-  constexpr std::uint64_t kMappingsEach = 4;
+  constexpr std::uint64_t kMappingsEach = FrameMapper::kMappingsEach;
   if (extent_bytes < host::kHugePage) {
     return fail(Code::unsupported,
                 "mapped: extents of {} need userfaultfd; set extent_bytes to at least 2 MiB, or "

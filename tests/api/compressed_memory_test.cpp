@@ -53,11 +53,25 @@ class CompressedMemory : public ::testing::Test {
       words[page * kWords + i] = word(page, i, version);
     }
   }
+  static void write_all(const Buffer& buffer, std::uint64_t version) {
+    for (std::uint64_t page = 0; page < buffer.size() / 4096; ++page) {
+      write_page(words_of(buffer), page, version);
+    }
+  }
   static std::uint64_t wrong_in(const std::uint64_t* words, std::uint64_t page,
                                 std::uint64_t version) {
     std::uint64_t wrong = 0;
     for (std::uint64_t i = 0; i < kWords; ++i) {
       wrong += words[page * kWords + i] != word(page, i, version) ? 1 : 0;
+    }
+    return wrong;
+  }
+  /// Reads pages of write_all(buffer, 0) at random. Returns the number of wrong words.
+  static std::uint64_t wrong_at_random(const Buffer& buffer, int touches) {
+    std::mt19937_64 random(1);
+    std::uint64_t wrong = 0;
+    for (int touch = 0; touch < touches; ++touch) {
+      wrong += wrong_in(words_of(buffer), random() % (buffer.size() / 4096), 0);
     }
     return wrong;
   }
@@ -74,17 +88,8 @@ TEST_F(CompressedMemory, pages_that_shrink_come_back_without_reads_of_the_drive)
   auto context = make();
   ASSERT_NE(context, nullptr);
   const Buffer buffer = mapped(*context, 18 * kMiB);
-  std::uint64_t* const words = words_of(buffer);
-  const std::uint64_t pages = buffer.size() / 4096;
-  for (std::uint64_t page = 0; page < pages; ++page) {
-    write_page(words, page, 0);
-  }
-  std::mt19937_64 random(1);
-  std::uint64_t wrong = 0;
-  for (int touch = 0; touch < 20'000; ++touch) {
-    wrong += wrong_in(words, random() % pages, 0);
-  }
-  EXPECT_EQ(wrong, 0u);
+  write_all(buffer, 0);
+  EXPECT_EQ(wrong_at_random(buffer, 20'000), 0u);
   const TierStats compressed = tier(*context, kCompressed);
   const TierStats drive = tier(*context, {Kind::block, 0});
   EXPECT_GT(compressed.bytes_in, 8 * kMiB);
@@ -99,18 +104,9 @@ TEST_F(CompressedMemory, buffer_that_is_filled_before_it_is_read_uses_it) {
   auto context = make_context("dram=64M; compressed=32M; nvme=" + directory_.path() + ":256M");
   ASSERT_NE(context, nullptr);
   const Buffer buffer = mapped(*context, 80 * kMiB);
-  std::uint64_t* const words = words_of(buffer);
-  const std::uint64_t pages = buffer.size() / 4096;
-  for (std::uint64_t page = 0; page < pages; ++page) {
-    write_page(words, page, 0);
-  }
+  write_all(buffer, 0);
   EXPECT_GT(tier(*context, kCompressed).bytes_in, 40 * kMiB);
-  std::mt19937_64 random(1);
-  std::uint64_t wrong = 0;
-  for (int touch = 0; touch < 10'000; ++touch) {
-    wrong += wrong_in(words, random() % pages, 0);
-  }
-  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(wrong_at_random(buffer, 10'000), 0u);
   EXPECT_LT(tier(*context, {Kind::block, 0}).bytes_out, tier(*context, kCompressed).bytes_out / 8);
 }
 
@@ -185,9 +181,7 @@ TEST_F(CompressedMemory, freed_buffers_leave_nothing_in_it) {
   ASSERT_NE(context, nullptr);
   for (int round = 0; round < 3; ++round) {
     const Buffer buffer = mapped(*context, 32 * kMiB);
-    for (std::uint64_t page = 0; page < buffer.size() / 4096; ++page) {
-      write_page(words_of(buffer), page, 0);
-    }
+    write_all(buffer, 0);
     EXPECT_GT(tier(*context, kCompressed).used, 0u);
   }
   EXPECT_TRUE(eventually([&] { return tier(*context, kCompressed).used == 0; }));
@@ -199,9 +193,7 @@ TEST_F(CompressedMemory, parent_and_child_go_on_with_their_own_bytes) {
   const Buffer buffer = mapped(*context, 40 * kMiB);
   std::uint64_t* const words = words_of(buffer);
   const std::uint64_t pages = buffer.size() / 4096;
-  for (std::uint64_t page = 0; page < pages; ++page) {
-    write_page(words, page, 1);
-  }
+  write_all(buffer, 1);
   const auto check = [&](std::uint64_t version) {
     std::uint64_t wrong = 0;
     for (std::uint64_t page = 0; page < pages; ++page) {
@@ -235,9 +227,7 @@ TEST_F(CompressedMemory, dram_budget_is_divided_again) {
   ASSERT_TRUE(context->set_budget({Kind::dram, 0}, 32 * kMiB, Timeout::seconds(10)).ok());
   EXPECT_EQ(tier(*context, {Kind::dram, 0}).budget, 24 * kMiB);
   const Buffer buffer = mapped(*context, 64 * kMiB);
-  for (std::uint64_t page = 0; page < buffer.size() / 4096; ++page) {
-    write_page(words_of(buffer), page, 0);
-  }
+  write_all(buffer, 0);
   const Status small = context->set_budget({Kind::dram, 0}, 4096, Timeout::seconds(10));
   EXPECT_EQ(small.code(), Code::no_capacity) << small.message();
   EXPECT_EQ(tier(*context, {Kind::dram, 0}).budget, 24 * kMiB);
