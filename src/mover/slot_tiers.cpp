@@ -17,6 +17,7 @@ SlotTiers::SlotTiers(std::size_t extents, std::span<SlotTier* const> by_rank, Sl
     by_rank_[writable_++] = &entries_.emplace_back(tier, number, workers, first ? options : unworn);
   }
   assert(writable_ == 0 || any_writable());
+  asked_last_ = static_cast<std::uint8_t>(compressing_);
   if (files != nullptr) {
     entries_.emplace_back(files, kFileTier, workers, unworn);
   }

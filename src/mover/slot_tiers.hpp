@@ -101,8 +101,10 @@ class SlotTiers {
   }
   /// Bytes could not leave, before any tier was asked.
   void note_error(const ErrorInfo& error);
-  /// The tier has been asked for a slot, or for a write.
-  void note_asked(const Entry& entry) { asked_last_ = entry.number; }
+  /// The tier has been asked for a slot, or for a write. One that compresses decides no refusal.
+  void note_asked(const Entry& entry) {
+    asked_last_ = entry.tier->compresses() ? asked_last_ : entry.number;
+  }
   /// Writes to all tiers are paused.
   bool paused(std::int64_t now) const;
   /// Returns the first time at which writes to one of the tiers are no longer paused.

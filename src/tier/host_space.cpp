@@ -98,7 +98,7 @@ HostSpace::HostSpace(const HostSpaceOptions& options, Sources sources, const Hos
     own_.push_back(std::make_unique<HostMemory>(*this, number, each, std::move(sources[number]),
                                                 homes_, counters_));
     memories_.push_back(own_.back().get());
-    budgets_ += each.budget;
+    budgets_ += each.place.kind == Kind::pmem ? 0 : each.budget;
   }
 }
 

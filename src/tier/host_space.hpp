@@ -267,7 +267,7 @@ class HostSpace final : public AddressSpace {
 
   HomePages homes_;
   // Constant after construction.
-  std::uint64_t budgets_ = 0;  // The sum of the memories' first budgets.
+  std::uint64_t budgets_ = 0;  // First budgets of the memories that take mapped buffers.
   Vector<std::unique_ptr<HostMemory>> own_;
   Vector<Memory*> memories_;  // The same.
 };

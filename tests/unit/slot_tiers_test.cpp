@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "tests/unit/mover_doubles.hpp"
 #include "tier/block.hpp"
+#include "tier/compressed.hpp"
 
 namespace tiermem {
 namespace {
@@ -74,6 +75,40 @@ TEST_F(SlotTiersTest, forks_are_counted_alike_in_all_tiers) {
   EXPECT_TRUE(tiers.waits_for_child());
   EXPECT_EQ(tiers.check(), "");
   (void)child;
+}
+
+// It takes some extents only, so a request is refused or waits as if it were not there.
+TEST(SlotTiersThatCompress, decide_no_refusal_and_no_pause) {
+  HeldWorkers workers;
+  HeldPort port{1, 64 * kExtent};
+  CompressedTier packed{16 * kExtent};
+  BlockTier drive{port, {.depth = 8, .piece_bytes = kExtent}};
+  SlotTiers tiers{64,
+                  std::vector<SlotTier*>{&packed, &drive},
+                  nullptr,
+                  workers,
+                  {.endurance_bytes_per_day = kExtent}};
+  EXPECT_TRUE(tiers.any_writable());
+  EXPECT_EQ(tiers.compressing(), 1u);
+  ASSERT_EQ(tiers.lasting().size(), 1u);
+  EXPECT_EQ(tiers.lasting().front(), &tiers.at(1));
+  EXPECT_TRUE(tiers.at(0).ledger.may_wear(64 * kExtent, 1));
+  EXPECT_TRUE(tiers.at(1).ledger.may_wear(kExtent, 1));
+  EXPECT_FALSE(tiers.at(1).ledger.may_wear(kExtent, 1)) << "the drive wears";
+
+  tiers.note_error(tiers.at(1), error_info(Code::no_capacity, "the drive is full"));
+  tiers.at(1).ledger.pause(1, true);
+  tiers.note_error(tiers.at(0), error_info(Code::no_capacity, "packed pages are full"));
+  EXPECT_STREQ(tiers.last_error().text, "the drive is full");
+  EXPECT_TRUE(tiers.full());
+  EXPECT_TRUE(tiers.paused(1));
+  tiers.at(0).ledger.forget_error(1);  // A write there has worked since.
+  EXPECT_STREQ(tiers.last_error().text, "the drive is full");
+
+  const std::uint32_t child = tiers.parent_of_child();
+  EXPECT_FALSE(tiers.at(0).ledger.is_shared(0)) << "a child has pages of its own";
+  EXPECT_TRUE(tiers.at(1).ledger.is_shared(0));
+  tiers.child_ended(child);
 }
 
 TEST(SlotTiersWithoutTiers, errors_of_copies_are_kept) {
