@@ -442,7 +442,14 @@ Status settle_compressed(Config& config) {
                 "remove a device of slow, or set compressed=0",
                 tiers, kMostWritableTiers);
   }
-  if (const std::uint64_t most = config.dram.budget / 2; config.compressed > most) {
+  constexpr std::uint64_t kLeast = std::uint64_t{64} << 10;
+  const std::uint64_t most = config.dram.budget / 2;
+  if (config.compressed < kLeast || most < kLeast) {
+    return fail(Code::invalid_argument,
+                "compressed: {}; accepted are 0, and {} to half of dram, which is {}",
+                human_bytes(config.compressed), human_bytes(kLeast), human_bytes(most));
+  }
+  if (config.compressed > most) {
     config.warnings.push_back(fmt::format(
         "compressed: {} is more than half of dram, so {} is used; raise dram, or lower compressed",
         human_bytes(config.compressed), human_bytes(most)));

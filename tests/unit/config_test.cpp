@@ -21,6 +21,7 @@
 #include "base/error.hpp"
 #include "runtime/settings.hpp"
 #include "support/directory.hpp"
+#include "tier/page_codec.hpp"
 
 namespace tiermem {
 namespace {
@@ -156,6 +157,32 @@ TEST_F(ConfigTest, persistent_memories_are_read_in_the_order_of_naming) {
       contains(refusal("dram=1G; pmem=/a:1G; fork=follow", Code::unsupported), "fork=follow"));
   EXPECT_TRUE(contains(refusal("dram=1G; numa=1,2,3,4; pmem=/a:1G,/b:1G,/c:1G,/d:1G"),
                        "at most 7 behind DRAM"));
+}
+
+TEST_F(ConfigTest, compressed_memory_is_a_part_of_dram_before_a_drive) {
+  const std::string drive = "dram=1G; nvme=/data/a:1G; ";
+  if (!PageCodec::available()) {
+    EXPECT_TRUE(contains(refusal(drive + "compressed=1M", Code::unsupported), "no LZ4"));
+    return;
+  }
+  EXPECT_EQ(good(drive).compressed, 0U);
+  EXPECT_EQ(good(drive + "compressed=256M").compressed, 256 * kMiB);
+  EXPECT_TRUE(good(drive + "compressed=512M").warnings.empty());
+  const Config clamped = good(drive + "compressed=600M");
+  EXPECT_EQ(clamped.compressed, 512 * kMiB);
+  ASSERT_EQ(clamped.warnings.size(), 1U);
+  EXPECT_TRUE(contains(clamped.warnings[0], "half of dram"));
+  EXPECT_TRUE(contains(refusal(drive + "compressed=63K"), "accepted are 0, and 64.0 KiB"));
+  EXPECT_TRUE(contains(refusal("dram=100K; nvme=/data/a:1G; compressed=64K"), "half of dram"));
+  EXPECT_TRUE(contains(refusal("dram=1G; compressed=1M"), "nvme="));
+  EXPECT_TRUE(contains(refusal(drive + "compressed=1M; checksum=off"), "checksum=on"));
+  EXPECT_TRUE(contains(refusal(drive + "compressed=1M; gpu=0", Code::unsupported), "gpu"));
+  std::string slow = drive + "slow=/s0:1G";
+  for (int i = 1; i < 6; ++i) {
+    slow += ",/s" + std::to_string(i) + ":1G";
+  }
+  good(slow);
+  EXPECT_TRUE(contains(refusal(slow + "; compressed=1M"), "8 tiers"));
 }
 
 TEST_F(ConfigTest, gpus_that_cannot_be_are_refused) {
