@@ -23,6 +23,7 @@
 #include <mutex>
 
 #include "base/arena_reserve.hpp"
+#include "base/checked.hpp"
 #include "base/results.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -134,10 +135,6 @@ constinit Reserve g_reserve{};
 
 bool enclosed() {
   return arena_is_enclosed();
-}
-
-std::size_t round_up(std::size_t bytes, std::size_t to) {
-  return (bytes + to - 1) & ~(to - 1);
 }
 
 /// Cuts address space from the range at a multiple of `align`, and makes it accessible.

@@ -65,6 +65,12 @@ constexpr std::optional<std::uint64_t> checked_round_up(std::uint64_t value,
   return checked_mul<std::uint64_t>(value / unit + (value % unit != 0 ? 1 : 0), unit);
 }
 
+/// Rounds `value`, a checked number, up to a multiple of `unit`. The caller guarantees that the
+/// result is below 2^64 and that `unit` is not 0.
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
+  return (value + unit - 1) / unit * unit;
+}
+
 /// Returns whether [offset, offset + length) is inside [0, bytes). An empty range at `bytes` is
 /// inside.
 constexpr bool in_range(std::uint64_t offset, std::uint64_t length, std::uint64_t bytes) noexcept {

@@ -2,22 +2,22 @@
 // vm.overcommit_memory=2 nor to RLIMIT_DATA.
 #include "base/reserved_array.hpp"
 
-#include "base/results.hpp"
-
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
 #include <cerrno>
+#include <cstring>
 #include <new>
+
+#include "base/results.hpp"
 
 namespace tiermem {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kCommitUnit = 4096;
 
 std::size_t whole_pages(std::size_t bytes) {
-  return (bytes + kPage - 1) & ~(kPage - 1);
+  return (bytes + kCommitUnit - 1) & ~(kCommitUnit - 1);
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ bool ReservedBytes::open(std::size_t bytes) noexcept {
 
 void ReservedBytes::drop(std::size_t from, std::size_t to) noexcept {
   from = whole_pages(from);
-  to &= ~(kPage - 1);
+  to &= ~(kCommitUnit - 1);
   to = to < committed_ ? to : committed_;
   // The kernel does not release locked memory, so the bytes are overwritten.
   if (from < to && ::madvise(data_ + from, to - from, MADV_DONTNEED) != 0) {
@@ -71,7 +71,7 @@ std::size_t next_page_offset() noexcept {
   // An odd number reaches every line; this one is also large enough for elements of several lines.
   constexpr std::size_t kStride = 11;
   static std::atomic<std::size_t> arrays{0};
-  return arrays.fetch_add(1, std::memory_order_relaxed) * kStride % (kPage / kLine) * kLine;
+  return arrays.fetch_add(1, std::memory_order_relaxed) * kStride % (kCommitUnit / kLine) * kLine;
 }
 
 }  // namespace tiermem

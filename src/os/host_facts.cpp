@@ -17,6 +17,7 @@
 
 #include "base/error.hpp"
 #include "base/results.hpp"
+#include "os/kernel_text.hpp"
 
 namespace tiermem {
 namespace {
@@ -27,24 +28,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLargestFile = std::size_t{4} << 20;
 // Version 1 writes "no limit" as the largest multiple of the page size, which is at least 2^62.
 constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62;
-
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) {
-    return {};
-  }
-  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
-
-std::optional<std::uint64_t> to_number(std::string_view text) {
-  text = trimmed(text);
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return std::nullopt;
-  }
-  return value;
-}
 
 /// Reads a whole file below the root; the value of the fact is its text.
 class Reader {

@@ -11,13 +11,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <iterator>
 #include <limits>
 #include <utility>
 
 #include "base/results.hpp"
+#include "os/kernel_text.hpp"
 
 namespace tiermem {
 namespace {
@@ -26,34 +26,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* kNodes = "/sys/devices/system/node";
 // An attribute has up to one page of 4 KiB, but the lists of nodes and status may be longer.
-constexpr std::size_t kLargestFile = std::size_t{64} << 10;
+constexpr std::size_t kLargestAttribute = std::size_t{64} << 10;
 constexpr std::size_t kLongestName = 120;
 constexpr std::size_t kMostEntries = 65536;  // A node has a link for each memory block.
 constexpr std::size_t kMostDamaged = 64;
 constexpr unsigned kLargestId = 65535;  // More than the kernel supports of nodes and processors.
-
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) {
-    return {};
-  }
-  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
-
-/// Returns a decimal number, or one of base 16 after "0x".
-std::optional<std::uint64_t> to_number(std::string_view text, int base = 10) {
-  text = trimmed(text);
-  if (text.starts_with("0x")) {
-    text.remove_prefix(2);
-    base = 16;
-  }
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return std::nullopt;
-  }
-  return value;
-}
 
 std::optional<unsigned> to_id(std::string_view text) {
   const auto value = to_number(text);
@@ -96,7 +73,7 @@ class Tree {
     char part[4096];
     ssize_t n = 0;
     int error = ::fstat(file, &status) != 0 ? errno : S_ISREG(status.st_mode) ? 0 : EINVAL;
-    while (error == 0 && all.size() <= kLargestFile &&
+    while (error == 0 && all.size() <= kLargestAttribute &&
            (n = ::read(file, part, sizeof(part))) != 0) {
       if (n > 0) {
         all.append(part, static_cast<std::size_t>(n));
@@ -105,7 +82,7 @@ class Tree {
       }
     }
     best_effort(::close(file), "the descriptor is gone in any case");
-    if (error == 0 && all.size() > kLargestFile) {
+    if (error == 0 && all.size() > kLargestAttribute) {
       error = EFBIG;
     }
     return error != 0 ? failed(path, error) : std::optional(std::move(all));

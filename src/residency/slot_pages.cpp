@@ -12,7 +12,7 @@
 namespace tiermem {
 namespace {
 
-std::size_t room(std::uint32_t count) {
+std::size_t bytes_for(std::uint32_t count) {
   return sizeof(SlotPages) + (count - 1) / 64 * sizeof(std::uint64_t);
 }
 
@@ -40,7 +40,7 @@ bool is_zero(const std::byte* bytes, std::size_t n) {
 SlotPages* SlotPages::make(std::uint64_t extent_bytes) {
   const std::uint64_t page = std::max(extent_bytes / kMostPages, kSmallestExtent);
   const auto count = static_cast<std::uint32_t>(extent_bytes / page);
-  void* memory = count > 1 ? arena_allocate(room(count)) : nullptr;
+  void* memory = count > 1 ? arena_allocate(bytes_for(count)) : nullptr;
   if (memory == nullptr) {
     return nullptr;
   }
@@ -53,7 +53,7 @@ SlotPages* SlotPages::make(std::uint64_t extent_bytes) {
 
 void SlotPages::destroy(SlotPages* pages) {
   if (pages != nullptr) {
-    arena_free(pages, room(pages->count));
+    arena_free(pages, bytes_for(pages->count));
   }
 }
 

@@ -25,7 +25,7 @@
 namespace tiermem {
 namespace {
 
-constexpr std::size_t kMostBuffers = 10'000;
+constexpr std::size_t kMostListed = 10'000;
 
 // Removes the next word from `text` and returns it.
 std::string_view next_word(std::string_view& text) {
@@ -174,7 +174,7 @@ std::string Context::Impl::list_buffers() {
       all.emplace_back(record.bytes.load(std::memory_order_relaxed), index);
     }
   }
-  const std::size_t count = std::min(all.size(), kMostBuffers);
+  const std::size_t count = std::min(all.size(), kMostListed);
   std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count), all.end(),
                     [](const auto& a, const auto& b) {
                       return a.first != b.first ? a.first > b.first : a.second < b.second;

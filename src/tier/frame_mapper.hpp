@@ -100,6 +100,10 @@ class FrameMapper {
   void follow_fork();
 
  private:
+  /// MapResult::cuts of a home that becomes a separate mapping, and splits its neighbours' mapping
+  /// in two.
+  static constexpr unsigned kHomeCuts = 2;
+
   MapResult in_by_move(const MapPlace& place);
   MapResult in_by_copy(const MapPlace& place, std::uint64_t moved, int why);
   MapResult out_by_move(const MapPlace& place);

@@ -22,9 +22,6 @@ namespace {
 // Max bytes that exist twice while an extent of small pages enters: copied pages leave their home
 // at once.
 constexpr std::uint64_t kPieceBytes = 64 << 10;
-// A home becomes a separate mapping when its pages came by mremap, and splits its neighbours'
-// mapping in two.
-constexpr unsigned kCuts = 2;
 
 }  // namespace
 
@@ -98,7 +95,7 @@ MapResult FrameMapper::withdraw_by_remap(const MapPlace& place) {
   }
   MapResult result{.used = Mechanism::copy, .huge = place.huge};
   if (done != 0) {
-    result.cuts = one ? kCuts : kCuts + static_cast<unsigned>(place.bytes / host::kPage);
+    result.cuts = one ? kHomeCuts : kHomeCuts + static_cast<unsigned>(place.bytes / host::kPage);
   }
   if (error != 0) {
     counters_.withdrawals_refused += 1;

@@ -13,11 +13,6 @@
 #include "tier/refused_calls.hpp"
 
 namespace tiermem {
-namespace {
-
-constexpr unsigned kCuts = 2;  // The home, and the split of its neighbours' mapping.
-
-}  // namespace
 
 // The window is closed first, so that no thread finds an empty page; from then on only this thread
 // uses the pages. An extent that the program's advice has split into several mappings does not
@@ -45,7 +40,7 @@ MapResult FrameMapper::withdraw_trapped(const MapPlace& place) {
   best_effort(host::close_range(place.at, place.bytes), "it is shut already");
   best_effort(host::advise(place.at, place.bytes, host::Advise::dont_fork),
               "a forked child has an empty mapping more");
-  result.cuts = kCuts;
+  result.cuts = kHomeCuts;
   counters_.moved_out_remap += 1;
   return result;
 }

@@ -14,7 +14,7 @@ namespace tiermem {
 namespace {
 
 // More victims than this would make one call of the mover too long; the mover calls again.
-constexpr std::size_t kVictimsAtOnce = 2048;
+constexpr std::size_t kTrimmedAtOnce = 2048;
 
 }  // namespace
 
@@ -221,7 +221,7 @@ std::uint64_t HostMemory::begin_trim(std::uint64_t bytes) {
   }
   std::uint64_t chosen = 0;
   // Take all of them, up to the limit of one call: none of their content is needed.
-  while (!leaving_.empty() && trimming_.size() < kVictimsAtOnce) {
+  while (!leaving_.empty() && trimming_.size() < kTrimmedAtOnce) {
     Victim& victim = leaving_.back();
     chosen += victim.bytes;
     leaving_bytes_ -= victim.bytes;
@@ -234,7 +234,7 @@ std::uint64_t HostMemory::begin_trim(std::uint64_t bytes) {
 }
 
 void HostMemory::add_victims(std::uint64_t bytes, std::uint64_t& chosen) {
-  while (chosen < bytes && trimming_.size() < kVictimsAtOnce) {
+  while (chosen < bytes && trimming_.size() < kTrimmedAtOnce) {
     FramePool* coldest = nullptr;
     std::uint64_t stamp = 0;
     for (const auto& sizes : pools_) {

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cassert>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 
 namespace tiermem {
@@ -37,10 +38,6 @@ std::uint32_t node_at(std::uint64_t offset, unsigned order) {
 
 std::uint32_t chunk_at(std::uint64_t offset) {
   return static_cast<std::uint32_t>(offset / SlotAllocator::kChunkBytes);
-}
-
-std::uint64_t round_up(std::uint64_t n, std::uint64_t unit) {
-  return (n + unit - 1) / unit * unit;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <limits>
 #include <new>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/results.hpp"
 #include "os/memory_limits.hpp"
@@ -28,11 +29,6 @@ constexpr std::uint64_t kShareOfMappings = 32;
 
 std::byte* pointer(std::uint64_t address) {
   return reinterpret_cast<std::byte*>(address);
-}
-
-// For values and units that reserve() has checked, and for addresses.
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
 }
 
 // No processor has more addresses: round_up() and sums of two of these never wrap.
