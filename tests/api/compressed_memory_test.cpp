@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/pattern.hpp"
+#include "support/sanitizers.hpp"
 #include "tiermem/tiermem.hpp"
 
 namespace tiermem::test {
@@ -123,7 +124,7 @@ TEST_F(CompressedMemory, every_byte_is_as_it_was_written_beyond_all_of_it) {
     threads.emplace_back([&, t] {
       std::mt19937_64 random(t);
       std::vector<std::uint64_t> version(pages / 3 + 1, 0);
-      for (int round = 0; round < 30'000; ++round) {
+      for (int round = 0; round < (kThreadSanitizer ? 8'000 : 30'000); ++round) {
         // Half of the touches go to a tenth of the pages.
         const std::uint64_t some = pages / 3;
         const std::uint64_t at = random() % 2 == 0 ? random() % (some / 10) : random() % some;

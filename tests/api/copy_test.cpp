@@ -323,8 +323,9 @@ void expect_untouched(PageBytes& memory) {
   std::memset(memory.data(), 0xEE, memory.size());
   // If a device still had a read, it would end within this time.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_TRUE(std::all_of(memory.begin(), memory.end(),
-                          [](std::byte each) { return each == std::byte{0xEE}; }));
+  // Each byte is equal to the next: one call, which is quick in any build.
+  EXPECT_TRUE(memory.data()[0] == std::byte{0xEE} &&
+              std::memcmp(memory.data(), memory.data() + 1, memory.size() - 1) == 0);
 }
 
 TEST_F(CopyTest, late_call_leaves_the_memory_to_its_owner) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "support/pattern.hpp"
+#include "support/sanitizers.hpp"
 #include "tiermem/tiermem.hpp"
 
 namespace tiermem::test {
@@ -46,7 +47,8 @@ TEST_F(StoreTest, random_calls_beside_a_map) {
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
   std::map<std::string, std::string> model;
-  for (int call = 0; call < 1500; ++call) {
+  const int calls = kThreadSanitizer ? 400 : 1500;
+  for (int call = 0; call < calls; ++call) {
     std::vector<std::string> keys, bytes;
     std::vector<StoreObject> list;
     const std::size_t n = 1 + random() % 4;
@@ -141,7 +143,7 @@ TEST_F(StoreTest, threads_see_whole_objects) {
   std::atomic<int> wrong{0}, found{0};
   const auto work = [&](unsigned number) {
     std::mt19937 random(number);
-    for (int turn = 0; turn < 400; ++turn) {
+    for (int turn = 0; turn < (kThreadSanitizer ? 120 : 400); ++turn) {
       const std::string key = "key " + std::to_string(random() % 40);
       std::string bytes(random() % 2 != 0 ? 900'000 : 30'000, static_cast<char>(random() | 1));
       StoreObject each = object(key, bytes);

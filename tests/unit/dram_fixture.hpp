@@ -26,20 +26,22 @@ inline Result<std::unique_ptr<HostSpace>> make_space(std::uint64_t budget, Mecha
   return HostSpace::create(options);
 }
 
-/// Writes words that identify extent and version.
+/// Writes words that identify extent and version. `data` is aligned.
 inline void fill(std::byte* data, std::uint64_t bytes, std::uint64_t what) {
+  auto* const words = reinterpret_cast<std::uint64_t*>(data);
   std::uint64_t value = what * 0x9e3779b97f4a7c15 + 1;
-  for (std::uint64_t i = 0; i < bytes; i += 8) {
+  for (std::uint64_t i = 0, end = bytes / 8; i < end; ++i) {
     value = value * 6364136223846793005 + 1442695040888963407;
-    std::memcpy(data + i, &value, 8);
+    words[i] = value;
   }
 }
 
 inline bool holds(const std::byte* data, std::uint64_t bytes, std::uint64_t what) {
+  const auto* const words = reinterpret_cast<const std::uint64_t*>(data);
   std::uint64_t value = what * 0x9e3779b97f4a7c15 + 1;
-  for (std::uint64_t i = 0; i < bytes; i += 8) {
+  for (std::uint64_t i = 0, end = bytes / 8; i < end; ++i) {
     value = value * 6364136223846793005 + 1442695040888963407;
-    if (std::memcmp(data + i, &value, 8) != 0) {
+    if (words[i] != value) {
       return false;
     }
   }
