@@ -20,8 +20,8 @@ namespace tiermem {
 
 namespace {
 // Messages take references, and a static member would have to be exported for them.
-constexpr std::size_t kLongestKey = Store::kLongestKey;
-constexpr std::uint64_t kLargestObject = Store::kLargestObject;
+constexpr std::size_t kMostKeyBytes = Store::kLongestKey;
+constexpr std::uint64_t kMostObjectBytes = Store::kLargestObject;
 }  // namespace
 
 class Store::Impl : public InArena {
@@ -189,9 +189,9 @@ void copy(Store::Impl::Copy what, const ViewRecord& view, StoreObject& object) {
 }  // namespace
 
 Status Store::Impl::check(const char* call, const StoreObject& object) const {
-  if (object.key == nullptr || object.key_bytes == 0 || object.key_bytes > kLongestKey) {
+  if (object.key == nullptr || object.key_bytes == 0 || object.key_bytes > kMostKeyBytes) {
     return fail(Code::invalid_argument, "{}: store '{}': a key of {} bytes; give it 1 to {}", call,
-                name_, object.key_bytes, kLongestKey);
+                name_, object.key_bytes, kMostKeyBytes);
   }
   return {};
 }
@@ -229,10 +229,11 @@ Status Store::Impl::put(StoreObject& object, const CallLimits& limits) {
   if (!status.ok()) {
     return status;
   }
-  if (object.bytes == 0 || object.bytes > kLargestObject || object.memory == nullptr) {
+  if (object.bytes == 0 || object.bytes > kMostObjectBytes || object.memory == nullptr) {
     return fail(Code::invalid_argument,
                 "store_put: store '{}': an object of {} bytes{}; give it 1 to {}", name_,
-                object.bytes, object.memory == nullptr ? " at a null address" : "", kLargestObject);
+                object.bytes, object.memory == nullptr ? " at a null address" : "",
+                kMostObjectBytes);
   }
   Vector<Handle> gone;
   ShelfRoom room(shelf(), object.bytes, gone);
