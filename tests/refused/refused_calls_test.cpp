@@ -80,7 +80,7 @@ extern "C" int madvise(void* at, std::size_t bytes, int advice) noexcept {
                                       : static_cast<int>(syscall(SYS_madvise, at, bytes, advice));
 }
 
-// Nobody else could end a refusal. On a machine with much to do, the yields of all tries would take
+// No other thread could end a refusal. On a busy machine, the yields of all tries would take
 // minutes.
 extern "C" int sched_yield() noexcept {
   return 0;
