@@ -182,6 +182,28 @@ int list(const Arguments& arguments, std::span<const bench::Benchmark> all) {
   return kDone;
 }
 
+/// Returns the benchmarks with a name that begins with `only`. If there is none, `only` may be the
+/// name of a result: then the benchmark that has the longest name with which it begins.
+template <typename All>
+std::vector<bench::Benchmark> choose(const All& all, std::string_view only) {
+  std::vector<bench::Benchmark> chosen;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(chosen), [&](const auto& benchmark) {
+    return std::string_view(benchmark.name).starts_with(only);
+  });
+  if (!chosen.empty()) {
+    return chosen;
+  }
+  std::string_view longest;
+  for (const bench::Benchmark& benchmark : all) {
+    const std::string_view name = benchmark.name;
+    if (name.size() > longest.size() && only.starts_with(name) && only[name.size()] == '_') {
+      longest = name;
+      chosen = {benchmark};
+    }
+  }
+  return chosen;
+}
+
 int run(const Arguments& arguments) {
   const auto all = suite_of(arguments.suite);
   if (const Status can = check_json_output("bench: --json", arguments.json); !can.ok()) {
@@ -190,11 +212,7 @@ int run(const Arguments& arguments) {
   if (arguments.list) {
     return list(arguments, all);
   }
-  std::vector<bench::Benchmark> chosen;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),
-               [&](const bench::Benchmark& benchmark) {
-                 return std::string_view(benchmark.name).starts_with(arguments.only);
-               });
+  const std::vector<bench::Benchmark> chosen = choose(all, arguments.only);
   if (chosen.empty()) {
     return complain(kUsage, fmt::format("bench: --only: no benchmark of {} has a name that begins "
                                         "with '{:.60}'; list them with --list",
@@ -278,7 +296,8 @@ void add_bench(CLI::App& program, int& exit) {
       ->required()
       ->check(one_of({"core", "mapped", "gpu", "scaling"}));
   command
-      ->add_option("--only", arguments->only, "Run only the benchmarks with a name that begins so.")
+      ->add_option("--only", arguments->only,
+                   "Run only the benchmarks with a name that begins so, or that of a result.")
       ->type_name("NAME");
   command
       ->add_option("--pairs", arguments->pairs,
