@@ -17,6 +17,7 @@
 #include "gpu/gpu_context.hpp"
 #include "gpu/work.hpp"
 #include "support/sanitizers.hpp"
+#include "support/threads.hpp"
 #include "tiermem.h"
 
 namespace tiermem::test {
@@ -35,6 +36,7 @@ class GpuStreams : public GpuContext {
       std::this_thread::yield();
     }
   }
+  static constexpr const char* kCopyOut = "cuMemcpyDtoHAsync";
   static constexpr Timeout kShort = Timeout::milliseconds(50);
 };
 
@@ -452,6 +454,31 @@ TEST_F(GpuStreams, a_last_copy_that_fails_loses_only_what_the_stream_wrote) {
     buffers.clear();
     context.reset();
     fake_cuda().reset();
+  }
+}
+
+// The device copies the extent to the host while a stream writes it, in either order: nothing orders
+// the two. That copy must not count as the extent's bytes.
+TEST_F(GpuStreams, what_a_stream_writes_during_a_copy_to_the_host_is_not_lost) {
+  open();
+  const Program program;
+  Work work(program);
+  const Buffer& buffer = add(kChunk);
+  const auto write = [&](std::uint64_t seed) {
+    const View view = for_stream(buffer, kWrite, work.order());
+    work.begin_put(view, seed);
+  };
+  for (std::uint64_t seed = 2; seed < 40; seed += 2) {
+    write(seed);
+    work.finish();
+    fake_cuda().hold_work(true);
+    const std::uint64_t before = fake_cuda().calls(kCopyOut);
+    std::thread evicts([&] { until_free(buffer); });
+    EXPECT_TRUE(comes_true([&] { return fake_cuda().calls(kCopyOut) > before; }));
+    write(seed + 1);
+    fake_cuda().hold_work(false);
+    evicts.join();
+    EXPECT_TRUE(host_holds(buffer, seed + 1));
   }
 }
 
