@@ -9,6 +9,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/checked.hpp"
 #include "base/results.hpp"
 
 namespace tiermem {
@@ -16,13 +17,9 @@ namespace {
 
 constexpr std::size_t kCommitUnit = 4096;
 
-std::size_t whole_pages(std::size_t bytes) {
-  return (bytes + kCommitUnit - 1) & ~(kCommitUnit - 1);
-}
-
 }  // namespace
 
-ReservedBytes::ReservedBytes(std::size_t bytes) : bytes_(whole_pages(bytes)) {
+ReservedBytes::ReservedBytes(std::size_t bytes) : bytes_(round_up(bytes, kCommitUnit)) {
   void* const memory =
       ::mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
@@ -44,8 +41,8 @@ bool ReservedBytes::commit_more(std::size_t bytes) noexcept {
     return false;
   }
   const std::size_t step = std::clamp(committed_, kLeastStep, kMostStep);
-  return open(std::min(bytes_, std::max(whole_pages(bytes), committed_ + step))) ||
-         open(whole_pages(bytes));
+  return open(std::min(bytes_, std::max(round_up(bytes, kCommitUnit), committed_ + step))) ||
+         open(round_up(bytes, kCommitUnit));
 }
 
 bool ReservedBytes::open(std::size_t bytes) noexcept {
@@ -57,7 +54,7 @@ bool ReservedBytes::open(std::size_t bytes) noexcept {
 }
 
 void ReservedBytes::drop(std::size_t from, std::size_t to) noexcept {
-  from = whole_pages(from);
+  from = round_up(from, kCommitUnit);
   to &= ~(kCommitUnit - 1);
   to = to < committed_ ? to : committed_;
   // The kernel does not release locked memory, so the bytes are overwritten.

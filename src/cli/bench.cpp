@@ -184,8 +184,7 @@ int list(const Arguments& arguments, std::span<const bench::Benchmark> all) {
 
 /// Returns the benchmarks with a name that begins with `only`. If there is none, `only` may be the
 /// name of a result: then the benchmark that has the longest name with which it begins.
-template <typename All>
-std::vector<bench::Benchmark> choose(const All& all, std::string_view only) {
+std::vector<bench::Benchmark> choose(std::span<const bench::Benchmark> all, std::string_view only) {
   std::vector<bench::Benchmark> chosen;
   std::copy_if(all.begin(), all.end(), std::back_inserter(chosen), [&](const auto& benchmark) {
     return std::string_view(benchmark.name).starts_with(only);

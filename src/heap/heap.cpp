@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "os/memory_limits.hpp"
 
@@ -78,7 +79,7 @@ Heap::Want Heap::plan(std::uint64_t bytes, std::uint64_t align) const {
   Want want;
   want.size_class = aligned_class(bytes, align);
   if (want.size_class == kClasses) {
-    const std::uint64_t rounded = (bytes + kPage - 1) / kPage * kPage;
+    const std::uint64_t rounded = round_up(bytes, kPage);
     if (rounded <= options_.chunk_bytes / 2 && align <= kPage) {
       want.pages = static_cast<std::uint32_t>(rounded / kPage);
     } else {

@@ -22,6 +22,7 @@
 #include <new>
 
 #include "base/arena.hpp"
+#include "base/checked.hpp"
 #include "preload/heap.hpp"
 #include "preload/jemalloc.hpp"
 #include "preload/libc_callers.hpp"
@@ -377,7 +378,7 @@ TIERMEM_INTERPOSED void* pvalloc(size_t bytes) noexcept {
     errno = ENOMEM;
     return nullptr;
   }
-  return aligned_block(kPage, (bytes + kPage - 1) / kPage * kPage);
+  return aligned_block(kPage, tiermem::round_up(bytes, kPage));
 }
 
 TIERMEM_INTERPOSED size_t malloc_usable_size(void* block) noexcept {

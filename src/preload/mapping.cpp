@@ -44,7 +44,7 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLeastReservation = std::size_t{4} << 20;
 
 std::size_t whole_pages(std::size_t bytes) {
-  return (bytes + kPage - 1) & ~(kPage - 1);
+  return round_up(bytes, kPage);
 }
 
 bool ours(const void* address, std::size_t length) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/log.hpp"
 #include "base/results.hpp"
 #include "preload/kernel.hpp"
@@ -87,7 +88,7 @@ std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std:
   options.label = use == Use::heap ? "heap" : use == Use::block ? "malloc" : "mmap";
   // Whole extents: a region that shrinks is emptied up to its last byte, so that it reads as zeros
   // when it grows again.
-  const auto in_extents = [extent](std::size_t n) { return (n + extent - 1) / extent * extent; };
+  const auto in_extents = [extent](std::size_t n) { return round_up(n, extent); };
   capacity = in_extents(capacity);
   auto buffer = context()->alloc(capacity, options);
   if (!buffer.ok() && capacity > in_extents(length) && length != 0) {

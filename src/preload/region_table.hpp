@@ -16,6 +16,7 @@
 #include <shared_mutex>
 
 #include "base/arena.hpp"
+#include "base/checked.hpp"
 #include "preload/page_states.hpp"
 #include "preload/region.hpp"
 #include "preload/tiering.hpp"
@@ -141,7 +142,7 @@ auto guarded(Call&& call, decltype(call()) refused) -> decltype(call()) {
 
 inline Part whole_pages_of(Part part) {
   const std::size_t head = number(part.begin) % kPage;
-  return {part.begin - head, (head + part.length + kPage - 1) / kPage * kPage};
+  return {part.begin - head, round_up(head + part.length, kPage)};
 }
 
 inline Access access_of(const Entry& entry, Part part, std::uint32_t mode) {

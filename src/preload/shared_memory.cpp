@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "base/arena.hpp"
+#include "base/checked.hpp"
 #include "base/results.hpp"
 #include "preload/kernel.hpp"
 #include "preload/region.hpp"
@@ -37,9 +38,7 @@ void* attach(const Segment& segment, const void* address) {
 // Whole pages; 0 if the program lacks permission.
 std::size_t bytes_of(int id) {
   shmid_ds facts{};
-  return direct(SYS_shmctl, id, IPC_STAT, &facts) == 0
-             ? (facts.shm_segsz + kPage - 1) / kPage * kPage
-             : 0;
+  return direct(SYS_shmctl, id, IPC_STAT, &facts) == 0 ? round_up(facts.shm_segsz, kPage) : 0;
 }
 
 int protection_of(int flags) {

@@ -1,6 +1,8 @@
 // The memory cost of extents.
 #include "residency/extents.hpp"
 
+#include "base/checked.hpp"
+
 namespace tiermem {
 namespace {
 
@@ -34,7 +36,7 @@ void Extents::note_group(ExtentRef ref) noexcept {
 
 // Releases whole blocks only. The entries of a shorter run stay for the next buffer of its size.
 void Extents::end_run(ExtentRef first, ExtentRef end) noexcept {
-  const std::uint64_t from = (std::uint64_t{first} + kBlock - 1) / kBlock * kBlock;
+  const std::uint64_t from = round_up(first, kBlock);
   const std::uint64_t to = std::uint64_t{end} / kBlock * kBlock;
   bool any = false;
   for (std::uint64_t group = from / kGroup; group < to / kGroup;) {

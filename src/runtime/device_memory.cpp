@@ -8,6 +8,7 @@
 #include <bit>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "residency/buffer_limits.hpp"
 #include "runtime/context_impl.hpp"
@@ -27,7 +28,7 @@ Timeout patience(std::uint64_t bytes) {
 // Each extent costs driver calls, so this takes the largest movable size that wastes at most a
 // sixteenth. A GPU maps by 2 MiB, and a block has addresses of its own.
 std::uint64_t extent_for(std::uint64_t bytes, std::uint64_t largest) {
-  const auto whole = [&](std::uint64_t piece) { return (bytes + piece - 1) / piece * piece; };
+  const auto whole = [&](std::uint64_t piece) { return round_up(bytes, piece); };
   std::uint64_t extent = largest;
   while (extent > kDefaultExtent && whole(extent) - whole(kDefaultExtent) > bytes / 16) {
     extent /= 2;
@@ -64,7 +65,7 @@ Result<void*> DeviceMemory::allocate(Place gpu, std::uint64_t bytes, std::uint64
                 extent);
   }
   Entry entry;
-  entry.bytes = (bytes + extent - 1) / extent * extent;
+  entry.bytes = round_up(bytes, extent);
   entry.place = gpu;
   entry.tag = g_tag;
   BufferOptions options;

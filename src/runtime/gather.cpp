@@ -422,7 +422,7 @@ Status GatherCall::read_below(const Access& range, std::byte* to) {
   // An upper bound for all reads: no piece needs more blocks than these, or more between it and the
   // next.
   const std::uint64_t piece = std::min(rows_.row_bytes, std::uint64_t{1} << span_.shift);
-  const std::uint64_t one = (piece + unit_ - 1) / unit_ * unit_ + unit_;
+  const std::uint64_t one = round_up(piece, unit_) + unit_;
   const std::uint64_t all = std::bit_ceil((one + impl_.config.gather_gap) * pieces_.size());
   const std::uint64_t bytes = std::min(most, all < most / kSegments ? all * kSegments : most);
   segment_bytes_ = bytes / kSegments;
@@ -494,7 +494,7 @@ void GatherCall::post(Segment& segment) {
     const ExtentRef ref = ref_of(piece);
     const std::uint64_t at = piece.from & (extent - 1);
     const std::uint64_t begin = at / unit_ * unit_;
-    const std::uint64_t end = (at + piece.length + unit_ - 1) / unit_ * unit_;
+    const std::uint64_t end = round_up(at + piece.length, unit_);
     GatherRead* const last = segment.reads.empty() ? nullptr : &segment.reads.back();
     const std::uint64_t so_far =
         last != nullptr && last->ref == ref ? last->offset + std::uint64_t{last->length} : 0;

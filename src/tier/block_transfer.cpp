@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cerrno>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "tier/block.hpp"
 
@@ -61,7 +62,7 @@ void BlockTier::submit(const SlotTransfer& transfer) {
   record.length = transfer.length;
   if (device.counters.direct && !transfer.to_program) {
     const std::uint64_t block = device.block;
-    const std::uint64_t rounded = (transfer.length + block - 1) / block * block;
+    const std::uint64_t rounded = round_up(transfer.length, block);
     record.length = rounded <= room ? rounded : transfer.length;
   }
   record.result.cookie = transfer.cookie;

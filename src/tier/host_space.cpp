@@ -15,6 +15,7 @@
 #include <new>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
 #include "base/log.hpp"
@@ -206,7 +207,7 @@ Result<std::byte*> HostSpace::reserve_trapped(std::uint64_t bytes, std::uint64_t
                 "allow userfaultfd",
                 human_bytes(extent_bytes));
   }
-  bytes = (bytes + extent_bytes - 1) / extent_bytes * extent_bytes;
+  bytes = round_up(bytes, extent_bytes);
   const std::uint64_t limit = map_limit_of(options_);
   const std::uint64_t at_once = std::min(trapped_bytes_.load() + bytes, budgets_);
   if (at_once / host::kHugePage * kMappingsEach > limit / 2) {

@@ -10,6 +10,8 @@
 #include <iterator>
 #include <utility>
 
+#include "base/checked.hpp"
+
 namespace tiermem::test {
 namespace {
 
@@ -17,10 +19,6 @@ constexpr std::uint64_t kPattern = std::uint64_t{2} << 20;
 
 std::uint64_t page() {
   return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-}
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
 }
 
 // A file of 2 MiB of 0xA5. Memory consists of private mappings of it: full from the start without
