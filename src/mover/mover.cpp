@@ -79,7 +79,10 @@ std::int64_t Mover::step(std::int64_t now) {
   const bool ended_with_room = desk_.ended_with_room();
   desk_.deliver();
   room_.end_step(rests ? nullptr : desk_.head(), !rests && desk_.seeks());
-  if (ended_at_once || ended_with_room || rested()) {
+  // The function of an answer may have posted a request. No wake-up comes for that either.
+  // Relaxed: as above.
+  const bool posted = !rests && posts_.load(std::memory_order_relaxed) != nullptr;
+  if (ended_at_once || ended_with_room || posted || rested()) {
     return now;
   }
   if (rests) {

@@ -22,6 +22,30 @@ Handle mapped_and_written(M& m) {
   return x;
 }
 
+// ---- Requests that an answer posts
+
+// The mover's thread serves the faults of mapped buffers: the function of an answer posts a
+// request, and no other thread wakes the mover for it.
+TEST(MoverSteps, request_posted_by_an_answer_is_served_in_the_next_step) {
+  M m;
+  const Handle x = m.cold(0x11);
+  auto& first = m.prepare(RequestKind::evict, {M::access(x, kRead)});
+  auto& second = m.prepare(RequestKind::evict, {M::access(x, kRead)});
+  struct Chain {
+    M& m;
+    Request& second;
+  } chain{m, second.request};
+  first.request.context = &chain;
+  first.request.on_done = [](Request& done) {
+    const auto& its = *static_cast<Chain*>(done.context);
+    (void)its.m.mover.post(&its.second);
+  };
+  m.post(first);
+  m.settle();
+  EXPECT_EQ(second.code(), Code::ok);
+  EXPECT_TRUE(second.done());
+}
+
 // ---- Extents that a request overwrites
 
 // A request overwrites two extents. The first is prepared, and a discard of it waits. The discard
