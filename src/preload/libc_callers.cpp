@@ -21,6 +21,88 @@ namespace {
 
 constinit std::array<detail::Code, 4> g_generous{};
 
+// Where a library has its dynamic symbols, and the hash table that finds them.
+struct Symbols {
+  const ElfW(Sym) * all = nullptr;
+  const char* names = nullptr;
+  const std::uint32_t* hashes = nullptr;  // DT_GNU_HASH
+};
+
+Symbols symbols_of(const dl_phdr_info& info) {
+  Symbols symbols;
+  const ElfW(Phdr)* const headers = info.dlpi_phdr;
+  const ElfW(Phdr)* const dynamic = std::find_if(
+      headers, headers + info.dlpi_phnum, [](const auto& one) { return one.p_type == PT_DYNAMIC; });
+  if (dynamic == headers + info.dlpi_phnum) {
+    return symbols;
+  }
+  for (const auto* entry = reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + dynamic->p_vaddr);
+       entry->d_tag != DT_NULL; ++entry) {
+    // glibc's loader has made addresses of them, on most processors.
+    const ElfW(Addr) value = entry->d_un.d_ptr;
+    const ElfW(Addr) at = value < info.dlpi_addr ? info.dlpi_addr + value : value;
+    switch (entry->d_tag) {
+      case DT_SYMTAB:
+        symbols.all = reinterpret_cast<const ElfW(Sym)*>(at);
+        break;
+      case DT_STRTAB:
+        symbols.names = reinterpret_cast<const char*>(at);
+        break;
+      case DT_GNU_HASH:
+        symbols.hashes = reinterpret_cast<const std::uint32_t*>(at);
+        break;
+      default:
+        break;
+    }
+  }
+  return symbols;
+}
+
+// The hash of DT_GNU_HASH.
+std::uint32_t hash_of(const char* name) {
+  std::uint32_t hash = 5381;
+  for (; *name != '\0'; ++name) {
+    hash = hash * 33 + static_cast<unsigned char>(*name);
+  }
+  return hash;
+}
+
+// dladdr1() would look at every symbol of libc, which takes 10 us for each name.
+const ElfW(Sym) * find_symbol(const Symbols& symbols, const char* name) {
+  if (symbols.all == nullptr || symbols.names == nullptr || symbols.hashes == nullptr) {
+    return nullptr;
+  }
+  // Four numbers, a filter of addresses' size, the first symbol of each bucket, and the hash of
+  // each symbol. The lowest bit of a hash marks the last symbol of its bucket.
+  const std::uint32_t buckets = symbols.hashes[0], first = symbols.hashes[1];
+  const std::uint32_t* const bucket =
+      symbols.hashes + 4 + symbols.hashes[2] * (sizeof(ElfW(Addr)) / sizeof(std::uint32_t));
+  const std::uint32_t hash = hash_of(name);
+  std::uint32_t index = bucket[hash % buckets];
+  if (index < first) {
+    return nullptr;
+  }
+  for (const std::uint32_t* its = bucket + buckets + (index - first);; ++its, ++index) {
+    const ElfW(Sym)& symbol = symbols.all[index];
+    if ((*its | 1) == (hash | 1) && strcmp(symbols.names + symbol.st_name, name) == 0) {
+      return &symbol;
+    }
+    if ((*its & 1) != 0) {
+      return nullptr;
+    }
+  }
+}
+
+void find_generous(const dl_phdr_info& info) {
+  constexpr std::array kGenerous = {"strdup", "strndup", "getdelim", "wcsdup"};
+  const Symbols symbols = symbols_of(info);
+  std::transform(kGenerous.begin(), kGenerous.end(), g_generous.begin(), [&](const char* name) {
+    const ElfW(Sym)* const symbol = find_symbol(symbols, name);
+    return symbol == nullptr ? detail::Code{}
+                             : detail::Code{info.dlpi_addr + symbol->st_value, symbol->st_size};
+  });
+}
+
 int look(dl_phdr_info* info, std::size_t, void*) {
   const char* const slash = strrchr(info->dlpi_name, '/');
   const bool is_libc = slash != nullptr && strcmp(slash + 1, "libc.so.6") == 0;
@@ -36,27 +118,16 @@ int look(dl_phdr_info* info, std::size_t, void*) {
                                                    segment.p_memsz};
     }
   }
-  return 0;
-}
-
-detail::Code code_of(const char* name) {
-  void* const address = ::dlsym(RTLD_NEXT, name);
-  Dl_info info{};
-  ElfW(Sym)* symbol = nullptr;
-  if (address == nullptr ||
-      ::dladdr1(address, &info, reinterpret_cast<void**>(&symbol), RTLD_DL_SYMENT) == 0 ||
-      symbol == nullptr) {
-    return {};
+  if (is_libc) {
+    find_generous(*info);
   }
-  return {reinterpret_cast<std::uintptr_t>(address), symbol->st_size};
+  return 0;
 }
 
 }  // namespace
 
 void find_libc() {
   ::dl_iterate_phdr(look, nullptr);
-  constexpr std::array kGenerous = {"strdup", "strndup", "getdelim", "wcsdup"};
-  std::transform(kGenerous.begin(), kGenerous.end(), g_generous.begin(), code_of);
 }
 
 bool stays_plain(const void* caller) {

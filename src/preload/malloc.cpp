@@ -71,8 +71,26 @@ void free_internal(void* block) {
   arena_free(static_cast<std::byte*>(block) - header.align, header.bytes, header.align);
 }
 
-void bind_thread() {
+// The first small blocks of a process are plain, from jemalloc's own arena. A process that ends
+// with them needs no arena in tiered memory, which would take a third of its start. Each copy of
+// libstdc++ takes 71 KiB for exceptions.
+constexpr std::size_t kFirstBytes = std::size_t{256} << 10;
+constinit std::atomic<std::size_t> g_first_bytes{0};  // Includes blocks that were freed.
+
+bool is_among_first(std::size_t bytes) {
+  const std::size_t most = std::min(kFirstBytes, settings().start);
+  return bytes <= most && g_first_bytes.fetch_add(bytes, std::memory_order_relaxed) <= most - bytes;
+}
+
+// Call it before jemalloc makes a block of these bytes for the program.
+void prepare_thread(std::size_t bytes) {
+  if (malloc_is_ready()) {
+    return;
+  }
   start_process();
+  if (is_among_first(bytes)) {
+    return;
+  }
   g_small_limit = settings().medium;
   set_malloc_ready();  // Must be first: the next call may allocate.
   bind_heap();
@@ -101,9 +119,7 @@ void* large_block(std::size_t bytes) {
       memset(block, 0, bytes);
     }
   } else {
-    if (!malloc_is_ready()) {
-      bind_thread();
-    }
+    prepare_thread(std::max(bytes, align));
     if (bytes >= settings().large && align <= kHugePage) {
       block = large_block(bytes);
     }
@@ -218,6 +234,7 @@ void* resize(void* block, std::size_t bytes) {
   if (large || arena_contains(block) || inside_tiermem() || bytes >= settings().large) {
     return move_block(block, usable(block), bytes);
   }
+  prepare_thread(std::max(bytes, kLeastAlign));
   void* const moved = bytes >= settings().medium ? resize_to_medium(block, bytes)
                                                  : tiermem_je_rallocx(block, bytes, 0);
   if (moved == nullptr) {

@@ -7,7 +7,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <exception>
 #include <memory>
@@ -350,6 +352,38 @@ TEST(Malloc, threads_that_pass_blocks_around_lose_nothing) {
     free(block.data);
   }
   EXPECT_EQ(wrong, 0u);
+}
+
+std::size_t present_bytes(const std::vector<void*>& blocks, std::size_t bytes) {
+  std::size_t present = 0;
+  for (void* const block : blocks) {
+    const std::size_t head = number(block) % 4096;
+    std::vector<unsigned char> pages((head + bytes + 4095) / 4096);
+    EXPECT_EQ(mincore(static_cast<char*>(block) - head, head + bytes, pages.data()), 0);
+    present += 4096 * static_cast<std::size_t>(std::count_if(
+                          pages.begin(), pages.end(), [](unsigned char page) { return page & 1; }));
+  }
+  return present;
+}
+
+// Blocks may be of a thread that has made none by malloc.
+TEST(Malloc, a_thread_that_only_makes_blocks_grow_has_them_tiered) {
+  constexpr std::size_t kBytes = 128 << 10;
+  std::vector<void*> blocks;
+  for (int i = 0; i < 1000; ++i) {
+    blocks.push_back(malloc(16));
+  }
+  std::thread([&] {
+    for (void*& block : blocks) {
+      block = realloc(block, kBytes);
+      put_words(block, kBytes, number(&block));
+    }
+  }).join();
+  EXPECT_LE(present_bytes(blocks, kBytes), 80 * kMiB);  // The blocks have 125 MiB, the budget 64.
+  for (void*& block : blocks) {
+    EXPECT_EQ(wrong_words(block, kBytes, number(&block)), 0u);
+    free(block);
+  }
 }
 
 TEST(Malloc, a_thread_frees_in_its_last_breath) {
