@@ -90,8 +90,8 @@ bool tm_ggml_eval(ggml_tensor* tensor, bool ask, void* user_data) {
   }
 }
 
-tm_buffer tm_ggml_buffer(const tm_ggml* weights) {
-  return weights->buffer();
+tm_buffer tm_ggml_buffer(const tm_ggml* weights, size_t file) {
+  return weights->buffer(file);
 }
 
 tm_status tm_ggml_stats(tm_ggml* weights, tm_ggml_counters* out) {

@@ -2,6 +2,7 @@
 #include "plan.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace tiermem::ggml {
 namespace {
@@ -10,21 +11,20 @@ constexpr std::uint64_t kSlack = 5;  // Extents.
 
 }  // namespace
 
-Plan::Plan(const Gguf& file, tm_context* context, tm_buffer buffer, std::uint64_t file_bytes,
+Plan::Plan(const Gguf& model, tm_context* context, std::span<const Part> parts,
            const Limits& limits)
-    : file_(file),
+    : model_(model),
       context_(context),
-      buffer_(buffer),
-      bytes_(file_bytes),
+      parts_(parts),
       unit_(limits.extent_bytes),
       ahead_limit_(limits.ahead_bytes),
       routed_limit_(limits.budget_bytes / 4),
-      streamed_((file_bytes + limits.extent_bytes - 1) / limits.extent_bytes, false),
-      whole_(file.entries.size(), true),
-      seen_(file.entries.size(), false),
-      chosen_(file.experts, false) {
-  for (std::size_t i = 0; i < file.entries.size(); ++i) {
-    const Entry& entry = file.entries[i];
+      streamed_((parts.back().begin + parts.back().bytes + unit_ - 1) / unit_, false),
+      whole_(model.entries.size(), true),
+      seen_(model.entries.size(), false),
+      chosen_(model.experts, false) {
+  for (std::size_t i = 0; i < model.entries.size(); ++i) {
+    const Entry& entry = model.entries[i];
     if (entry.layer) {
       layers_.resize(std::max<std::size_t>(layers_.size(), *entry.layer + 1));
       layers_[*entry.layer].push_back(i);
@@ -34,15 +34,18 @@ Plan::Plan(const Gguf& file, tm_context* context, tm_buffer buffer, std::uint64_
   }
   for (std::vector<std::size_t>& layer : layers_) {  // `down` is used after the others.
     std::stable_partition(layer.begin(), layer.end(), [&](std::size_t i) {
-      return file.entries[i].name.find("_down_") == std::string::npos;
+      return model.entries[i].name.find("_down_") == std::string::npos;
     });
   }
   // With a matrix of its own for the output, the embedding is used by rows.
-  const auto embedding = file.by_name.find("token_embd.weight");
-  if (embedding != file.by_name.end() && file.by_name.count("output.weight") != 0) {
+  const auto embedding = model.by_name.find("token_embd.weight");
+  if (embedding != model.by_name.end() && model.by_name.count("output.weight") != 0) {
     whole_[embedding->second] = false;
   }
-  if (file_bytes > limits.budget_bytes) {
+  const std::uint64_t bytes =
+      std::accumulate(parts.begin(), parts.end(), std::uint64_t{0},
+                      [](std::uint64_t sum, const Part& part) { return sum + part.bytes; });
+  if (bytes > limits.budget_bytes) {
     choose_kept(limits);
   }
 }
@@ -50,13 +53,13 @@ Plan::Plan(const Gguf& file, tm_context* context, tm_buffer buffer, std::uint64_
 void Plan::choose_kept(const Limits& limits) {
   std::vector<bool> whole(streamed_.size(), false);
   std::uint64_t count = 0;
-  for (std::size_t i = 0; i < file_.entries.size(); ++i) {
-    const Entry& entry = file_.entries[i];
+  for (std::size_t i = 0; i < model_.entries.size(); ++i) {
+    const Entry& entry = model_.entries[i];
     if (!whole_[i] || entry.bytes == 0) {
       continue;
     }
-    for (std::uint64_t at = entry.offset / unit_; at <= (entry.offset + entry.bytes - 1) / unit_;
-         ++at) {
+    for (std::uint64_t at = begin_of(entry) / unit_;
+         at <= (begin_of(entry) + entry.bytes - 1) / unit_; ++at) {
       count += whole[at] ? 0 : 1;
       whole[at] = true;
     }
@@ -79,14 +82,21 @@ void Plan::choose_kept(const Limits& limits) {
     streamed_[at] = !stays;
     streamed_extents_ += stays ? 0 : 1;
     kept_bytes_ += stays ? unit_ : 0;
-    advise(at, 1, stays ? TM_KEEP : TM_STREAMED, stays ? 1 : 0);
+    advise(at, stays ? TM_KEEP : TM_STREAMED, stays ? 1 : 0);
   }
 }
 
-void Plan::advise(std::uint32_t first, std::uint32_t count, std::uint32_t advice,
-                  std::uint64_t value) const {
-  const std::uint64_t begin = first * unit_, end = std::min(bytes_, (first + count) * unit_);
-  const tm_access range{buffer_, begin, end - begin, TM_READ, {}, 0};
+tm_access Plan::extent_at(std::uint64_t position) const {
+  const auto behind =
+      std::upper_bound(parts_.begin(), parts_.end(), position,
+                       [](std::uint64_t sought, const Part& part) { return sought < part.begin; });
+  const Part& part = behind[-1];
+  const std::uint64_t offset = position - part.begin;
+  return {part.buffer, offset, std::min(unit_, part.bytes - offset), TM_READ, {}, 0};
+}
+
+void Plan::advise(std::uint64_t extent, std::uint32_t advice, std::uint64_t value) const {
+  const tm_access range = extent_at(extent * unit_);
   (void)tm_advise(context_, &range, 1, advice, value);  // Only a hint.
 }
 
@@ -102,9 +112,9 @@ bool Plan::will_use(std::size_t number) {
     done_ = 0;
   }
   seen_[number] = true;
-  const Entry& entry = file_.entries[number];
-  const auto last = static_cast<std::uint32_t>((entry.offset + entry.bytes - 1) / unit_);
-  for (auto at = static_cast<std::uint32_t>(entry.offset / unit_); at <= last; ++at) {
+  const Entry& entry = model_.entries[number];
+  const auto last = static_cast<std::uint32_t>((begin_of(entry) + entry.bytes - 1) / unit_);
+  for (auto at = static_cast<std::uint32_t>(begin_of(entry) / unit_); at <= last; ++at) {
     if (streamed_[at] && (next_cycle_.empty() || next_cycle_.back() != at)) {
       next_cycle_.push_back(at);
       ++since_report_;
@@ -120,16 +130,17 @@ void Plan::computed() {
 }
 
 bool Plan::is_large(std::size_t number) const {
-  return whole_[number] && file_.entries[number].bytes > ahead_limit_ / 2;
+  return whole_[number] && model_.entries[number].bytes > ahead_limit_ / 2;
 }
 
 void Plan::computed_but(std::size_t number, std::uint64_t bytes) {
-  const Entry& entry = file_.entries[number];
-  const std::uint64_t first = entry.offset / unit_, reached = (entry.offset + bytes) / unit_;
+  const Entry& entry = model_.entries[number];
+  const std::uint64_t begin = begin_of(entry);
+  const std::uint64_t first = begin / unit_, reached = (begin + bytes) / unit_;
   // From the end: the extents of the tensor that it has not left yet.
   std::uint64_t done = next_cycle_.size();
   while (done > 0 && next_cycle_[done - 1] >= std::max(first, reached) &&
-         next_cycle_[done - 1] <= (entry.offset + entry.bytes - 1) / unit_) {
+         next_cycle_[done - 1] <= (begin + entry.bytes - 1) / unit_) {
     --done;
   }
   if (done > done_) {
@@ -148,12 +159,13 @@ void Plan::read_ahead() {
   const std::uint64_t until = done_ + ahead_limit_ / unit_;
   ranges_.clear();
   for (; asked_ < until; ++asked_) {
-    const std::uint64_t begin = cycle_[asked_ % cycle_.size()] * unit_;
-    const std::uint64_t length = std::min(unit_, bytes_ - begin);
-    if (!ranges_.empty() && ranges_.back().offset + ranges_.back().length == begin) {
-      ranges_.back().length += length;
+    const tm_access extent = extent_at(cycle_[asked_ % cycle_.size()] * unit_);
+    tm_access* const last = ranges_.empty() ? nullptr : &ranges_.back();
+    if (last != nullptr && last->buffer == extent.buffer &&
+        last->offset + last->length == extent.offset) {
+      last->length += extent.length;
     } else {
-      ranges_.push_back({buffer_, begin, length, TM_READ, {}, 0});
+      ranges_.push_back(extent);
     }
   }
   prefetch(ranges_);
@@ -170,11 +182,12 @@ void Plan::routed(std::uint32_t layer, std::span<const std::int32_t> ids) {
   ranges_.clear();
   std::uint64_t room = routed_limit_;
   for (const std::size_t i : layers_[layer]) {
-    const Entry& entry = file_.entries[i];
+    const Entry& entry = model_.entries[i];
     const std::uint64_t part = entry.bytes / chosen_.size();
     for (std::size_t id = 0; id < chosen_.size() && part <= room; ++id) {
       if (chosen_[id]) {
-        ranges_.push_back({buffer_, entry.offset + id * part, part, TM_READ, {}, 0});
+        ranges_.push_back(
+            {parts_[entry.file].buffer, entry.offset + id * part, part, TM_READ, {}, 0});
         room -= part;
       }
     }

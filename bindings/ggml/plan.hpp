@@ -21,6 +21,20 @@
 
 namespace tiermem::ggml {
 
+/// A file of the model as a mapped buffer. A position is a place in the model: the files follow
+/// each other, and each begins with an extent.
+struct Part {
+  tm_buffer buffer = 0;
+  const char* base = nullptr;
+  std::uint64_t bytes = 0;
+  std::uint64_t begin = 0;  ///< The position of its first byte.
+
+  bool has(const void* data) const {
+    const auto* const at = static_cast<const char*>(data);
+    return at >= base && at < base + bytes;
+  }
+};
+
 class Plan {
  public:
   struct Limits {
@@ -29,8 +43,8 @@ class Plan {
     std::uint64_t ahead_bytes = 0;
   };
 
-  Plan(const Gguf& file, tm_context* context, tm_buffer buffer, std::uint64_t file_bytes,
-       const Limits& limits);
+  /// `parts`: those of the model's files, in their order; they stay where they are.
+  Plan(const Gguf& model, tm_context* context, std::span<const Part> parts, const Limits& limits);
 
   /// Returns whether some bytes stream, so that uses must be reported.
   bool streams() const { return streamed_extents_ != 0; }
@@ -58,16 +72,20 @@ class Plan {
   std::uint64_t ahead_calls() const { return ahead_calls_; }
 
  private:
-  void advise(std::uint32_t first, std::uint32_t count, std::uint32_t advice,
-              std::uint64_t value) const;
+  std::uint64_t begin_of(const Entry& entry) const {
+    return parts_[entry.file].begin + entry.offset;
+  }
+  /// The extent at a position, as far as its file has bytes.
+  tm_access extent_at(std::uint64_t position) const;
+  void advise(std::uint64_t extent, std::uint32_t advice, std::uint64_t value) const;
   void choose_kept(const Limits& limits);
   void prefetch(std::vector<tm_access>& ranges);
   void read_ahead();
 
-  const Gguf& file_;
+  const Gguf& model_;
   tm_context* const context_;
-  const tm_buffer buffer_;
-  const std::uint64_t bytes_, unit_, ahead_limit_, routed_limit_;
+  const std::span<const Part> parts_;
+  const std::uint64_t unit_, ahead_limit_, routed_limit_;
 
   // By extent: whether it streams.
   std::vector<bool> streamed_;

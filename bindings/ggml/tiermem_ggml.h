@@ -1,6 +1,6 @@
 /**
  * @file tiermem_ggml.h
- * Weights of llama.cpp in a mapped adopted GGUF file: a model that is larger than memory.
+ * Weights of llama.cpp in mapped adopted GGUF files: a model that is larger than memory.
  *
  * The library libggml-tiermem needs no source and no header of llama.cpp. It finds the functions
  * of the llama.cpp that the process has loaded, and checks the layout of the records that it uses.
@@ -32,7 +32,7 @@ extern "C" {
 struct ggml_tensor;
 struct ggml_backend_buffer_type;
 
-/** The weights of one GGUF file. Opaque. */
+/** The weights of one model. Opaque. */
 typedef struct tm_ggml tm_ggml;
 
 enum {
@@ -60,24 +60,28 @@ typedef struct tm_ggml_options {
 /** Counters of tm_ggml_stats(), since tm_ggml_open(). */
 typedef struct tm_ggml_counters {
   size_t size;           /**< sizeof(tm_ggml_counters). */
-  uint64_t bytes;        /**< Length of the file. */
-  uint64_t expert_bytes; /**< Bytes of routed experts in the file. */
+  uint64_t bytes;        /**< Length of all files. */
+  uint64_t expert_bytes; /**< Bytes of routed experts in the files. */
   uint64_t kept_bytes;   /**< Bytes that are advised to stay in memory. */
-  uint64_t tensors;      /**< Tensors that llama.cpp has placed in the file. */
+  uint64_t tensors;      /**< Tensors that llama.cpp has placed in the files. */
   uint64_t routed;       /**< Experts that routers have chosen, counted once for each layer. */
   uint64_t ahead_bytes;  /**< Bytes that were given to tm_prefetch(), resident or not. */
   uint64_t ahead_calls;  /**< Calls of tm_prefetch(). */
   uint64_t extent_bytes; /**< Unit of movement. */
+  uint64_t files;        /**< Files of the model. */
 } tm_ggml_counters;
 
 /**
- * Adopts a GGUF file as a mapped buffer, and makes a buffer type for it. Reads the header only.
+ * Adopts the GGUF file of a model as a mapped buffer, and makes a buffer type for it. Reads the
+ * header only. A model in several files, as llama-gguf-split makes them, is a buffer for each.
  *
- * - `path`: the same file that llama.cpp loads. It must not change while `out` exists.
+ * - `path`: the same file that llama.cpp loads: the model, or the first of its files. The others are
+ *   found by their names (MODEL-00002-of-00005.gguf). No file may change while `out` exists.
  * - `options`: may be NULL.
  * - Ownership: the caller ends it with tm_ggml_close(), after the models and contexts that use it.
  *   The tm_context must outlive it.
- * - Errors: #TM_INVALID_ARGUMENT: the file is not a GGUF file, is cut, or is one of several parts.
+ * - Errors: #TM_INVALID_ARGUMENT: a file is not a GGUF file, is cut, or is another part than its name
+ *   says. #TM_IO_ERROR: a file cannot be opened.
  *   #TM_UNSUPPORTED: this llama.cpp has other records or lacks a function. The errors of
  *   tm_adopt_file().
  */
@@ -88,7 +92,7 @@ TIERMEM_API tm_status tm_ggml_open(tm_context* context, const char* path,
 TIERMEM_API struct ggml_backend_buffer_type* tm_ggml_buffer_type(tm_ggml* weights);
 
 /**
- * Checks that llama.cpp has loaded the adopted file. Call it after each load.
+ * Checks that llama.cpp has loaded the adopted files. Call it after each load.
  *
  * - Errors: #TM_INVALID_ARGUMENT: llama.cpp loaded another file, or no tensor of this one. The
  *   model must not be used.
@@ -104,8 +108,13 @@ TIERMEM_API tm_status tm_ggml_check(tm_ggml* weights);
  */
 TIERMEM_API bool tm_ggml_eval(struct ggml_tensor* tensor, bool ask, void* user_data);
 
-/** Returns the buffer over the file, for hints and tm_why(). It ends with `weights`. */
-TIERMEM_API tm_buffer tm_ggml_buffer(const tm_ggml* weights);
+/**
+ * Returns the buffer over a file of the model, for hints and tm_why(). It ends with `weights`.
+ *
+ * - `file`: counts from 0.
+ * - Returns: 0 if the model has no such file.
+ */
+TIERMEM_API tm_buffer tm_ggml_buffer(const tm_ggml* weights, size_t file);
 
 /** Fills `out` with the counters. */
 TIERMEM_API tm_status tm_ggml_stats(tm_ggml* weights, tm_ggml_counters* out);

@@ -1,19 +1,16 @@
-// A GGUF file as ggml's buffer type.
+// GGUF files as ggml's buffer type.
 #include "weights.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/results.hpp"
 #include "failure.hpp"
 
@@ -57,11 +54,11 @@ tm_counters counters_of(tm_context* context) {
 }
 
 // An expert's matrix should be several extents, so that little is read that no token needs.
-std::uint64_t extent_for(const Gguf& file) {
+std::uint64_t extent_for(const Gguf& model) {
   std::uint64_t part = 0;
-  for (const Entry& entry : file.entries) {
+  for (const Entry& entry : model.entries) {
     if (entry.layer) {
-      part = std::max(part, entry.bytes / file.experts);
+      part = std::max(part, entry.bytes / model.experts);
     }
   }
   return part == 0 ? kExtent : std::clamp(std::bit_floor(part / 4), kSmallestExtent, kExtent);
@@ -72,60 +69,57 @@ std::uint64_t extent_for(const Gguf& file) {
 Weights::Weights(tm_context* context, const std::string& path, const tm_ggml_options& options)
     : library_(options.library),
       context_(context),
-      path_(path),
+      gguf_(library_, path),
+      adopted_(context),
+      extent_bytes_(options.extent_bytes != 0 ? options.extent_bytes : extent_for(gguf_)),
       ahead_((options.flags & TM_GGML_NO_AHEAD) == 0) {
   library_.make_type(type_, {[](BufferType*) { return "tiermem"; }, alloc_buffer}, this);
-  descriptor_.number = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat about {};
-  if (descriptor_.number < 0 || fstat(descriptor_.number, &about) != 0) {
-    const std::string why = std::strerror(errno);
-    throw Failure(TM_IO_ERROR, "tm_ggml_open: " + path + " cannot be opened: " + why);
+  const std::uint64_t budget = counters_of(context_).dram_budget;
+  for (const File& file : gguf_.files) {
+    adopt(file, options.flags);
+    bytes_ += file.bytes();
   }
-  bytes_ = static_cast<std::uint64_t>(about.st_size);
-  gguf_ = std::make_unique<Gguf>(library_, path, bytes_);
-  adopt(options);
-}
-
-Weights::Descriptor::~Descriptor() {
-  if (number >= 0) {
-    best_effort(close(number), "the descriptor is gone in any case");
+  if (ahead_) {
+    const std::uint64_t ahead =
+        options.ahead_bytes != 0 ? options.ahead_bytes : std::min(budget / 6, kMostAhead);
+    plan_ = std::make_unique<Plan>(gguf_, context_, adopted_.parts,
+                                   Plan::Limits{extent_bytes_, budget, ahead});
   }
 }
 
-void Weights::adopt(const tm_ggml_options& options) {
-  extent_bytes_ = options.extent_bytes != 0 ? options.extent_bytes : extent_for(*gguf_);
-  const tm_counters counters = counters_of(context_);
-  const std::string label = path_.substr(path_.find_last_of('/') + 1);
+void Weights::adopt(const File& file, std::uint32_t flags) {
+  const std::string label = file.path().substr(file.path().find_last_of('/') + 1);
   tm_buffer_options how{};
   how.size = sizeof how;
   how.extent_bytes = extent_bytes_;
   // Pages of a private buffer are moved into the window as huge pages; those of a read-only one are
   // copied as small pages, which takes twice the processor time.
   how.flags = TM_MAPPED;
-  if ((options.flags & TM_GGML_READ_ONLY) == 0) {
+  if ((flags & TM_GGML_READ_ONLY) == 0) {
     how.flags |= TM_PRIVATE;
   }
   how.label = label.c_str();
-  must(tm_adopt_file(context_, path_.c_str(), 0, 0, &how, &buffer_));
-  try {
-    void* address = nullptr;
-    must(tm_address(context_, buffer_, &address));
-    base_ = static_cast<const char*>(address);
-    const std::uint64_t budget = counters.dram_budget;
-    const std::uint64_t ahead =
-        options.ahead_bytes != 0 ? options.ahead_bytes : std::min(budget / 6, kMostAhead);
-    if (ahead_) {
-      plan_ = std::make_unique<Plan>(*gguf_, context_, buffer_, bytes_,
-                                     Plan::Limits{extent_bytes_, budget, ahead});
-    }
-  } catch (...) {
-    (void)tm_free(context_, buffer_);
-    throw;
+  std::vector<Part>& parts = adopted_.parts;
+  const std::uint64_t begin =
+      parts.empty() ? 0 : round_up(parts.back().begin + parts.back().bytes, extent_bytes_);
+  parts.push_back({0, nullptr, file.bytes(), begin});
+  Part& part = parts.back();
+  must(tm_adopt_file(context_, file.path().c_str(), 0, 0, &how, &part.buffer));
+  void* address = nullptr;
+  must(tm_address(context_, part.buffer, &address));
+  part.base = static_cast<const char*>(address);
+}
+
+Weights::Adopted::~Adopted() {
+  for (const Part& part : parts) {
+    (void)tm_free(context, part.buffer);  // TM_SHUT_DOWN after the end of the context.
   }
 }
 
-Weights::~Weights() {
-  (void)tm_free(context_, buffer_);  // TM_SHUT_DOWN after the end of the context.
+const Part* Weights::part_of(const void* data) const {
+  const auto found = std::find_if(adopted_.parts.begin(), adopted_.parts.end(),
+                                  [&](const Part& part) { return part.has(data); });
+  return found == adopted_.parts.end() ? nullptr : &*found;
 }
 
 void Weights::complain(const std::string& what) {
@@ -141,7 +135,8 @@ void Weights::check() {
     throw Failure(TM_INVALID_ARGUMENT, "tm_ggml_check: " + complaint_);
   }
   if (placed_ == 0) {
-    throw Failure(TM_INVALID_ARGUMENT, "tm_ggml_check: llama.cpp has placed no tensor in " + path_ +
+    throw Failure(TM_INVALID_ARGUMENT, "tm_ggml_check: llama.cpp has placed no tensor in " +
+                                           gguf_.files.front().path() +
                                            "; pass the buffer type in tensor_buft_overrides");
   }
 }
@@ -190,24 +185,27 @@ void Weights::free_buffer(Buffer* buffer) {
 
 int Weights::init_tensor(Buffer* buffer, Tensor* tensor) {
   Weights* const self = owner_of(buffer);
-  if (self == nullptr || self->is_in_file(self->library_.data(tensor))) {
+  if (self == nullptr || self->part_of(self->library_.data(tensor)) != nullptr) {
     return kSuccess;  // A view of a tensor that was placed before.
   }
   const char* const name = self->library_.name(tensor);
-  const auto found = self->gguf_->by_name.find(name);
-  if (found == self->gguf_->by_name.end()) {
-    self->complain("llama.cpp needs tensor " + std::string(name) + ", and " + self->path_ +
+  const auto found = self->gguf_.by_name.find(name);
+  if (found == self->gguf_.by_name.end()) {
+    self->complain("llama.cpp needs tensor " + std::string(name) + ", and " +
+                   self->gguf_.files.front().path() +
                    " has none of this name; load the adopted file, with lazy_mode off");
     return kFailed;
   }
-  const Entry& entry = self->gguf_->entries[found->second];
+  const Entry& entry = self->gguf_.entries[found->second];
   if (self->library_.call().ggml_nbytes(tensor) != entry.bytes) {
     self->complain("llama.cpp loads tensor " + entry.name + " with " +
                    std::to_string(self->library_.call().ggml_nbytes(tensor)) + " bytes, and " +
-                   self->path_ + " has " + std::to_string(entry.bytes) + "; load the adopted file");
+                   self->gguf_.files[entry.file].path() + " has " + std::to_string(entry.bytes) +
+                   "; load the adopted file");
     return kFailed;
   }
-  self->library_.set_data(tensor, const_cast<char*>(self->base_) + entry.offset);
+  self->library_.set_data(tensor,
+                          const_cast<char*>(self->adopted_.parts[entry.file].base) + entry.offset);
   const std::lock_guard lock(self->mutex_);
   ++self->placed_;
   return kSuccess;
@@ -221,13 +219,16 @@ void Weights::set_tensor(Buffer* buffer, Tensor* tensor, const void* data, std::
   if (self == nullptr) {
     return;
   }
-  const auto place = static_cast<const char*>(self->library_.data(tensor)) + offset - self->base_;
-  char expected[kCompared];
-  const std::size_t length = std::min(bytes, sizeof expected);
-  if (pread(self->descriptor_.number, expected, length, place) != static_cast<ssize_t>(length) ||
-      std::memcmp(expected, data, length) != 0) {
+  const auto* const at = static_cast<const char*>(self->library_.data(tensor)) + offset;
+  const Part* const part = self->part_of(at);
+  if (part == nullptr) {
+    return;
+  }
+  const File& file =
+      self->gguf_.files[static_cast<std::size_t>(part - self->adopted_.parts.data())];
+  if (!file.has(static_cast<std::uint64_t>(at - part->base), data, std::min(bytes, kCompared))) {
     self->complain("llama.cpp loads tensor " + std::string(self->library_.name(tensor)) +
-                   " with other bytes than " + self->path_ + " has; load the adopted file");
+                   " with other bytes than " + file.path() + " has; load the adopted file");
   }
 }
 
@@ -255,7 +256,7 @@ bool Weights::eval(Tensor* tensor, bool ask) {
 
 // Returns whether ggml should report the end of the operation.
 bool Weights::announce(const Tensor* tensor) {
-  if (gguf_->experts != 0 && std::string_view(library_.name(tensor)).starts_with(kRouter)) {
+  if (gguf_.experts != 0 && std::string_view(library_.name(tensor)).starts_with(kRouter)) {
     return true;
   }
   if (!plan_->streams()) {
@@ -265,12 +266,12 @@ bool Weights::announce(const Tensor* tensor) {
   bool report = reports_.count(last_) != 0;
   for (unsigned i = 0; i < 2; ++i) {
     const Tensor* const source = library_.source(tensor, i);
-    if (source == nullptr || !is_in_file(library_.data(source))) {
+    if (source == nullptr || part_of(library_.data(source)) == nullptr) {
       continue;
     }
     const std::string_view what = library_.call().ggml_op_desc(tensor);
-    const auto found = gguf_->by_name.find(library_.name(source));
-    if (what != "GET_ROWS" && what != "MUL_MAT_ID" && found != gguf_->by_name.end()) {
+    const auto found = gguf_.by_name.find(library_.name(source));
+    if (what != "GET_ROWS" && what != "MUL_MAT_ID" && found != gguf_.by_name.end()) {
       report = plan_->will_use(found->second) || report;
       if (i == 0 && what == "MUL_MAT" && plan_->is_large(found->second)) {
         reports_.insert(before);
@@ -293,7 +294,7 @@ void Weights::watch(const Tensor* product, std::size_t entry) {
   if (pacer_ == nullptr) {
     pacer_ = std::make_unique<Pacer>([this](std::size_t done) {
       const std::lock_guard lock(mutex_);
-      plan_->computed_but(watched_, gguf_->entries[watched_].bytes / watched_rows_ * done);
+      plan_->computed_but(watched_, gguf_.entries[watched_].bytes / watched_rows_ * done);
     });
   }
   watched_ = entry;
@@ -332,6 +333,7 @@ void Weights::route(const Tensor* tensor) {
 void Weights::count(tm_ggml_counters& out) {
   const std::lock_guard lock(mutex_);
   out.bytes = bytes_;
+  out.files = gguf_.files.size();
   out.tensors = placed_;
   out.extent_bytes = extent_bytes_;
   if (plan_ != nullptr) {

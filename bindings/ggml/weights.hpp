@@ -1,8 +1,8 @@
-// Weights: one adopted GGUF file, ggml's buffer type over it, and its plan.
+// Weights: the adopted GGUF files of a model, ggml's buffer type over them, and their plan.
 //
 // llama.cpp allocates a buffer of this type, and places each tensor in it. The buffer itself is
 // reserved address space without memory. When a tensor is placed, its `data` is set to its bytes in
-// the mapped file. When the loader then copies the tensor's bytes to it, nothing is left to do.
+// a mapped file. When the loader then copies the tensor's bytes to it, nothing is left to do.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,14 @@ class Weights {
  public:
   /// Throws Failure.
   Weights(tm_context* context, const std::string& path, const tm_ggml_options& options);
-  ~Weights();
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
 
   BufferType* type() { return reinterpret_cast<BufferType*>(&type_); }
-  tm_buffer buffer() const { return buffer_; }
+  /// The buffer over the model's file with this number; 0 if there is none.
+  tm_buffer buffer(std::size_t file) const {
+    return file < adopted_.parts.size() ? adopted_.parts[file].buffer : 0;
+  }
   /// Throws Failure if llama.cpp loaded another file.
   void check();
   bool eval(Tensor* tensor, bool ask);
@@ -43,20 +45,19 @@ class Weights {
   static void set_tensor(Buffer* buffer, Tensor* tensor, const void* data, std::size_t offset,
                          std::size_t bytes);
 
-  /// Closes the file.
-  struct Descriptor {
-    int number = -1;
-    Descriptor() = default;
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    ~Descriptor();
+  /// The files as buffers, which end with it.
+  struct Adopted {
+    explicit Adopted(tm_context* its) : context(its) {}
+    Adopted(const Adopted&) = delete;
+    Adopted& operator=(const Adopted&) = delete;
+    ~Adopted();
+    tm_context* const context;
+    std::vector<Part> parts;
   };
 
-  void adopt(const tm_ggml_options& options);
-  bool is_in_file(const void* data) const {
-    return static_cast<const char*>(data) >= base_ &&
-           static_cast<const char*>(data) < base_ + bytes_;
-  }
+  void adopt(const File& file, std::uint32_t flags);
+  /// Returns the part that has the byte at this address, or null.
+  const Part* part_of(const void* data) const;
   bool announce(const Tensor* tensor);
   void watch(const Tensor* product, std::size_t entry);
   void route(const Tensor* tensor);
@@ -65,12 +66,9 @@ class Weights {
 
   Library library_;  // Constant after construction.
   tm_context* const context_;
-  const std::string path_;
-  Descriptor descriptor_;
-  std::uint64_t bytes_ = 0;
-  std::unique_ptr<Gguf> gguf_;
-  tm_buffer buffer_ = 0;
-  const char* base_ = nullptr;
+  const Gguf gguf_;
+  std::uint64_t bytes_ = 0;  // The length of all files.
+  Adopted adopted_;
   std::uint64_t extent_bytes_ = 0;
   OwnType type_;
   bool ahead_ = true;

@@ -4,7 +4,9 @@ Needs tiermem and llama-cpp-python (docs/python/llama.md).
 """
 
 import argparse
+import glob
 import os
+import re
 import time
 
 import tiermem
@@ -18,7 +20,8 @@ def main():
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--dram", type=int, help="bytes; default: a quarter of the model")
     options = parser.parse_args()
-    size = os.path.getsize(options.model)
+    parts = re.sub(r"-00001-of-(\d{5})\.gguf$", r"-?????-of-\1.gguf", glob.escape(options.model))
+    size = sum(map(os.path.getsize, glob.glob(parts)))
     budget = options.dram or size // 4
     folder = os.path.dirname(os.path.abspath(options.model))
     context = tiermem.Context(f"dram={budget}; nvme={folder}:{budget}", name="gguf")  # Nothing is written there.

@@ -25,10 +25,15 @@ def quantized(rng, rows, columns, deviation):
     return blocks.reshape(rows, -1)
 
 
-def write(path, *, layers=8, experts=16, used=2, width=1024, inner=2048, heads=8, seed=1):
-    """Write the file. width, inner: multiples of 32. experts: 0 for a dense model."""
+def write(path, *, layers=8, experts=16, used=2, width=1024, inner=2048, heads=8, seed=1, per_file=0,
+          empty_first=False):  # fmt: skip
+    """Write the file. width, inner: multiples of 32. experts: 0 for a dense model.
+
+    per_file: the most tensors of a file; 0: all are in one. MODEL.gguf is then the files
+    MODEL-00001-of-00003.gguf and so on. empty_first: the first of them has no tensors.
+    """
     rng = np.random.default_rng(seed)
-    writer = GGUFWriter(path, "llama")
+    writer = GGUFWriter(path, "llama", split_max_tensors=per_file, small_first_shard=empty_first)
     writer.add_name("random mixture")
     writer.add_block_count(layers)
     writer.add_context_length(2048)
@@ -91,7 +96,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("path")
     for name, default in (("layers", 8), ("experts", 16), ("used", 2), ("width", 1024), ("inner", 2048),
-                          ("heads", 8), ("seed", 1)):  # fmt: skip
+                          ("heads", 8), ("seed", 1), ("per-file", 0)):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
     options = vars(parser.parse_args())
     if options["width"] % BLOCK or options["inner"] % BLOCK:

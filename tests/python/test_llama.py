@@ -15,7 +15,6 @@ import tiermem
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "llm"))
 try:
-    import gguf
     import llama_cpp
     import mixture
     import numpy as np
@@ -210,17 +209,80 @@ class Mixture(unittest.TestCase):
         with self.assertRaises(FileNotFoundError):
             self.open(os.path.join(self.folder, "missing.gguf"))
 
-    def test_a_part_of_a_split_model_is_refused(self):
-        path = os.path.join(self.folder, "part.gguf")
-        writer = gguf.GGUFWriter(path, "llama")
-        writer.add_uint16("split.count", 2)
-        writer.add_tensor("token_embd.weight", np.zeros((4, 4), np.float32))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        with self.assertRaisesRegex(ValueError, "is one of 2 parts of a model.*merge them"):
-            self.open(path)
+    def write_parts(self, name, **options):
+        """Write the mixture in several files. Return their paths."""
+        folder = os.path.join(self.folder, name)
+        os.mkdir(folder)
+        mixture.write(os.path.join(folder, "m.gguf"), layers=3, experts=8, width=256, inner=512, **options)
+        return sorted(os.path.join(folder, file) for file in os.listdir(folder))
+
+    def test_all_logits_are_equal_with_a_model_in_several_files(self):
+        for name, options in (("five", {"per_file": 8}), ("empty", {"per_file": 20, "empty_first": True})):
+            paths = self.write_parts(name, **options)
+            self.assertGreater(len(paths), 2)
+            for extent in (0, 4096):
+                with self.subTest(name, extent=extent):
+                    model = self.open(paths[0], extent_bytes=extent)
+                    for _ in range(2):
+                        self.assertTrue(np.array_equal(logits_of(model, self.tokens), self.expected))
+                    stats = model.file.stats()
+                    self.assertEqual(stats["files"], len(paths))
+                    self.assertEqual(stats["bytes"], sum(map(os.path.getsize, paths)))
+                    self.assertGreater(stats["kept_bytes"], 0)
+                    self.assertGreater(stats["ahead_bytes"], 0)
+                    model.close()
+
+    def test_a_dense_model_in_several_files_streams_in_the_order_of_its_layers(self):
+        folder = os.path.join(self.folder, "dense_parts")
+        os.mkdir(folder)
+        mixture.write(os.path.join(folder, "m.gguf"), layers=6, experts=0, width=512, inner=2048, per_file=15)
+        paths = sorted(os.path.join(folder, file) for file in os.listdir(folder))
+        model = peer(paths[0])
+        expected = logits_of(model, self.tokens)
+        model.close()
+        self.context.set_budget("dram", sum(map(os.path.getsize, paths)) // 4)
+        model = self.open(paths[0], extent_bytes=128 << 10)
+        for _ in range(2):
+            self.assertTrue(np.array_equal(logits_of(model, self.tokens), expected))
+        self.assertGreater(model.file.stats()["ahead_bytes"], 0)
+        self.assertGreater(self.context.stats()["prefetched"], 0)
+
+    def test_files_of_a_model_that_do_not_belong_together_are_refused(self):
+        paths = self.write_parts("wrong", per_file=8)
+        with self.assertRaisesRegex(ValueError, "is part 2 of .* give the path of the first part"):
+            self.open(paths[1])
+        renamed = os.path.join(self.folder, "wrong", "renamed.gguf")
+        os.rename(paths[0], renamed)
+        with self.assertRaisesRegex(ValueError, "found by their names; name it MODEL-00001-of-"):
+            self.open(renamed)
+        os.rename(renamed, paths[0])
+        shutil.copyfile(paths[2], paths[1])
+        with self.assertRaisesRegex(ValueError, "is part 3 of .* in the place of part 2"):
+            self.open(paths[0])
+        os.truncate(paths[1], os.path.getsize(paths[1]) - 4096)
+        os.rename(paths[1], paths[2])
+        with self.assertRaisesRegex(OSError, "cannot be opened: No such file"):
+            self.open(paths[0])
+        shutil.copyfile(self.path, paths[1])
+        with self.assertRaisesRegex(ValueError, "is part 1 of 1 of a model, in the place of part 2"):
+            self.open(paths[0])
+
+    def test_a_cut_part_is_refused_with_its_tensor(self):
+        paths = self.write_parts("cut", per_file=8)
+        os.truncate(paths[2], os.path.getsize(paths[2]) - 4096)
+        with self.assertRaisesRegex(ValueError, r"m-00003-of-\d+.gguf is cut: tensor .* ends at byte"):
+            self.open(paths[0])
+
+    def test_other_bytes_in_a_part_are_refused(self):
+        paths, others = self.write_parts("these", per_file=8), self.write_parts("those", per_file=8, seed=2)
+        file = llama.File(paths[0], context=self.context)
+        params = llama_cpp.llama_model_default_params()
+        file.place_weights(params)
+        model = llama_cpp.llama_model_load_from_file(others[0].encode(), params)
+        with self.assertRaisesRegex(ValueError, "with other bytes than .*load the adopted file"):
+            file.check()
+        llama_cpp.llama_model_free(model)
+        file.close()
 
     def test_another_file_of_the_same_shape_is_refused(self):
         other = os.path.join(self.folder, "other.gguf")

@@ -1,11 +1,11 @@
-"""Models of llama.cpp that are larger than memory, in the GGUF file that they came in.
+"""Models of llama.cpp that are larger than memory, in the GGUF files that they came in.
 
     from tiermem.llama import Llama
 
     model = Llama("model.gguf", dram=8 << 30)         # a subclass of llama_cpp.Llama
     print(model("The capital of France is", max_tokens=16)["choices"][0]["text"])
 
-The weights are read from the file when they are used, and leave memory when others need the room.
+The weights are read from the files when they are used, and leave memory when others need the room.
 Nothing is copied, converted or written, and the package llama-cpp-python is not changed. Tokens and
 logits are those of llama_cpp.Llama without repacked weights, bit for bit.
 """
@@ -44,7 +44,7 @@ class _Counters(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t)] + [
         (name, ctypes.c_uint64)
         for name in ("bytes", "expert_bytes", "kept_bytes", "tensors", "routed", "ahead_bytes",
-                     "ahead_calls", "extent_bytes")
+                     "ahead_calls", "extent_bytes", "files")
     ]  # fmt: skip
 
 
@@ -74,9 +74,10 @@ def _library():
 
 
 class File:
-    """The weights of one GGUF file, for programs that use llama_cpp's low-level functions.
+    """The weights of a model, for programs that use llama_cpp's low-level functions.
 
-    path: the file that llama.cpp will load. It must not change while this object exists.
+    path: the file that llama.cpp will load: the model, or the first of its files. The others are
+        found by their names (MODEL-00002-of-00005.gguf). None may change while this object exists.
     context: a tiermem.Context; None: the one that all users share.
     dram: its budget for DRAM from now on, in bytes.
     extent_bytes: unit of movement; 0: 2 MiB, or less for small experts.
@@ -86,8 +87,8 @@ class File:
         the processor time.
     tensors: a regular expression of names; the others stay in llama.cpp's own memory.
 
-    Raise Unsupported if this version of llama.cpp has other records, and ValueError if the file is
-    no GGUF file, is cut, or is one of several parts.
+    Raise Unsupported if this version of llama.cpp has other records, and ValueError if a file is no
+    GGUF file, is cut, or is another part than its name says.
     """
 
     def __init__(self, path, *, context=None, dram=None, extent_bytes=0, ahead_bytes=0, ahead=True,
