@@ -48,6 +48,9 @@ Look look_of(const std::string& policy) {
   if (policy == kHinted) {
     return {"#79c0ff", "ours"};
   }
+  if (policy == kHidden) {
+    return {"#1b4b91", "ours"};
+  }
   if (policy == "min") {
     return {"#8b949e", "bound"};
   }

@@ -16,6 +16,7 @@ std::vector<std::string> policy_names() {
   for (const RivalKind& kind : rival_kinds()) {
     names.emplace_back(kind.name);
   }
+  names.emplace_back(kHidden);
   names.emplace_back("min");
   return names;
 }
@@ -26,7 +27,9 @@ std::uint64_t policy_hits(const std::string& name, std::span<const Reference> re
     return min_hits(references, blocks, options.capacity);
   }
   const RivalKind* rival = find_rival(name);
-  return rival == nullptr ? replay_recency(references, blocks, options).hits
+  ReplayOptions ours = options;
+  ours.hidden = name == kHidden;
+  return rival == nullptr ? replay_recency(references, blocks, ours).hits
                           : rival_hits(*rival, references, blocks, options.capacity);
 }
 

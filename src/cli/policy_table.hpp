@@ -13,8 +13,10 @@
 
 namespace tiermem::cli {
 
-/// "recency" (tiermem's), the policies to compare it with, and "min" (knows the future), in this
-/// order.
+/// tiermem's with hidden references, as of mapped memory: it sees only misses.
+inline constexpr const char* kHidden = "hidden";
+/// "recency" (tiermem's), the policies to compare it with, kHidden, and "min" (knows the future),
+/// in this order.
 std::vector<std::string> policy_names();
 /// `name` is one of policy_names(). Only recency uses hints.
 std::uint64_t policy_hits(const std::string& name, std::span<const Reference> references,

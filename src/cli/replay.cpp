@@ -190,6 +190,7 @@ void print_outcome(const Prepared& prepared, const ReplayOutcome& run,
               fmt::format("{:.2f} %", 100 * ratio(column.hits, run.counts.references())),
               column.name == "min"       ? "computed; knows the future: no policy hits more"
               : column.name == "recency" ? "computed; tiermem's policy by itself"
+              : column.name == kHidden   ? "computed; the same, if it sees only misses"
                                          : "computed"});
   }
   hits.print();

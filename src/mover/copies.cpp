@@ -6,6 +6,14 @@
 
 namespace tiermem {
 
+// Touches of a mapped extent are seen only when they miss, and only the host has a window.
+void Copies::note_came(const Directory& directory, ExtentRef ref, MemoryLedger& memory) {
+  const bool hidden = memory.space == kHost && directory.touchable(ref);
+  recency_for(memory, ref)
+      .inserted(ref, directory.bytes_of(ref),
+                hidden ? Recency::References::hidden : Recency::References::seen);
+}
+
 void Copies::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int64_t begun_ns) {
   Extent& extent = directory_.at(ref);
   ExtentWord& word = directory_.word(space, ref);

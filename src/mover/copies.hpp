@@ -53,6 +53,8 @@ class Copies {
     memory.climbs_in_vain += extent.uses != 0 && memory.rank() == extent.preferred ? 1 : 0;
     extent.uses = 0;
   }
+  /// The whole extent is in the memory now: it enters the order of victims.
+  static void note_came(const Directory& directory, ExtentRef ref, MemoryLedger& memory);
   /// The order of victims, with a record for the extent: the admission of each request that may
   /// bring the extent has made it.
   static Recency& recency_for(MemoryLedger& memory, [[maybe_unused]] ExtentRef ref) {

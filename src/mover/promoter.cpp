@@ -326,7 +326,7 @@ void Promoter::publish(Promote& transfer) {
     journal_.count_mapped(transfer.job.mechanism);
   }
   (void)word.take_referenced();
-  Copies::recency_for(carrier_.memory_of(transfer), ref).inserted(ref, directory_.bytes_of(ref));
+  Copies::note_came(directory_, ref, carrier_.memory_of(transfer));
   const bool stock = transfer.stock;
   transfer.outcome = Transfer::Outcome::moved;
   left_source(transfer);

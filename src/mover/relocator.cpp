@@ -67,7 +67,7 @@ void Relocator::moved(Relocate& transfer) {
   extent.uses = climbed && to.rank() == extent.preferred ? 1 : 0;
   from.recency.removed(ref, true);
   (void)word.take_referenced();
-  Copies::recency_for(to, ref).inserted(ref, bytes);
+  Copies::note_came(directory_, ref, to);
   transfer.outcome = Transfer::Outcome::moved;
   transfer.moved = bytes;
   carrier_.end(transfer);

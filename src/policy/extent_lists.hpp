@@ -40,10 +40,12 @@ inline constexpr std::size_t kOrders = 10;
 
 struct ExtentRecord {
   ExtentRef prev = kNoLink;  ///< Towards the head; for `planned` the position in the heap.
-  ExtentRef next = kNoLink;  ///< Towards the tail.
+  ExtentRef next = kNoLink;  ///< Towards the tail; for an evicted one the clock when it left.
   std::uint32_t stamp = 0;   ///< Clock at its insertion or its last known reference.
   std::uint16_t units = 0;   ///< Size in kUnitBytes, rounded up; 0 before its first insertion.
-  Order order = Order::absent;
+  Order order : 4 = Order::absent;
+  std::uint8_t level : 2 = 0;   ///< Says how soon it returned; see recency.hpp.
+  std::uint8_t rounds : 2 = 0;  ///< Further rounds in main that it has without a reference.
   std::uint8_t flags = 0;
 };
 static_assert(sizeof(ExtentRecord) == 16);

@@ -35,7 +35,7 @@ std::uint64_t Recency::pool_units() const {
          lists_.units(Order::leaving);
 }
 
-void Recency::inserted(ExtentRef ref, std::uint64_t bytes, Hint hint) {
+void Recency::inserted(ExtentRef ref, std::uint64_t bytes, Hint hint, References references) {
   assert(ref < lists_.size() && bytes <= kLargestBytes);
   if (lists_[ref].order != Order::absent) {
     removed(ref, true);
@@ -43,7 +43,15 @@ void Recency::inserted(ExtentRef ref, std::uint64_t bytes, Hint hint) {
   ExtentRecord& record = lists_[ref];
   record.units = static_cast<std::uint16_t>((bytes + kUnitBytes - 1) / kUnitBytes);
   clock_ += record.units;
-  const Order order = place_of_newcomer(ref);
+  if (references == References::hidden) {
+    learn_level(ref);
+  } else {
+    record.level = 0;
+  }
+  const Order usual = place_of_newcomer(ref);
+  const bool has_rounds = record.level > 1;
+  const Order order = has_rounds ? Order::returning : usual;
+  record.rounds = (has_rounds ? (1U << (record.level - 1)) - 1 : 0) & 3U;
   clear(record.flags, kTouched | kKnown | kFromMain | kPassed | kByRecency);
   record.stamp = clock_;
   if ((record.flags & kKeep) != 0) {
@@ -92,6 +100,30 @@ Order Recency::place_of_newcomer(ExtentRef ref) {
   return !failed || displaces ? Order::returning : Order::fresh;
 }
 
+/// Sets the level of an extent with hidden references, which returns or is new.
+void Recency::learn_level(ExtentRef ref) {
+  ExtentRecord& record = lists_[ref];
+  const auto pool = static_cast<double>(pool_units());
+  bool soon = false;
+  if ((record.flags & kKnown) == 0) {
+    record.level = 0;
+  } else {
+    const double away = clock_ - record.next, term = kSoon * pool;
+    soon = away < term;
+    if (!soon) {  // One level less, and another one for each doubling.
+      const unsigned less = away <= 2 * term ? 1 : away <= 4 * term ? 2 : kMostLevel;
+      record.level = (record.level - std::min<unsigned>(less, record.level)) & kMostLevel;
+    } else if (record.level < kMostLevel) {
+      record.level = (record.level + 1U) & kMostLevel;
+    }
+  }
+  soon_share_ += std::min(1.0, record.units / std::max(1.0, kSoonWindow * pool)) *
+                 ((soon ? 1 : 0) - soon_share_);
+  if (soon_share_ >= kLoopShare) {
+    record.level = 0;
+  }
+}
+
 /// Moves the share by about this extent's size, and by more if the queue it was lost from loses
 /// less than the other. Moves three times as far towards main, because a loop shows main's losses
 /// late.
@@ -119,6 +151,7 @@ void Recency::removed(ExtentRef ref, bool keep_ghost) {
     if (keep_ghost && (record.flags & kByRecency) != 0) {
       const bool from_main = (record.flags & kFromMain) != 0;
       record.flags |= static_cast<std::uint8_t>(from_main ? kKnown | kFailed : kKnown);
+      record.next = clock_;
       (from_main ? lost_main_ : lost_small_) += record.units;
       if (lost_main_ + lost_small_ > static_cast<double>(pool_units())) {
         lost_main_ = std::max(1.0, lost_main_ / 2);

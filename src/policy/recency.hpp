@@ -21,6 +21,12 @@
 //     less than its third, or if the oldest of main was not referenced for longer than R (as LIRS
 //     does). In a loop larger than the memory all R are equal, none displaces another, and main
 //     keeps its part.
+//
+// Touches of mapped memory are seen only when they miss: the references of these extents are
+// hidden, so misses must teach (docs/decisions/terms.md). An extent that returns soon after it left
+// has been in use, and its level rises, up to 3; if it stays away for longer, its level falls. From
+// level 2 on it enters main, and stays there for 2 or 4 rounds without a reference. If most extents
+// return soon, the program repeats a loop, and all levels are 0.
 #pragma once
 
 #include <algorithm>
@@ -57,6 +63,9 @@ class Recency {
     bool dirty = false;
   };
 
+  /// Whether references of a resident extent can be seen, so that Candidate::referenced tells them.
+  enum class References : std::uint8_t { seen, hidden };
+
   Recency() : planned_(lists_) {}
 
   /// Sets the max number of extents. Call before the first reserve().
@@ -68,8 +77,11 @@ class Recency {
 
   /// The extent became resident. `bytes` is at most kLargestBytes. The mover clears the reference
   /// bit before.
-  void inserted(ExtentRef ref, std::uint64_t bytes, Hint hint);
-  void inserted(ExtentRef ref, std::uint64_t bytes) { inserted(ref, bytes, Hint()); }
+  void inserted(ExtentRef ref, std::uint64_t bytes, Hint hint,
+                References references = References::seen);
+  void inserted(ExtentRef ref, std::uint64_t bytes, References references = References::seen) {
+    inserted(ref, bytes, Hint(), references);
+  }
   /// The extent occupies more memory now. Its position in the order stays the same.
   void grown(ExtentRef ref, std::uint64_t bytes);
   /// The extent left the memory. `keep_ghost`: it was evicted and may return, so remember it.
@@ -138,6 +150,12 @@ class Recency {
   };
   static constexpr double kFreshShare = 0.04, kSmallest = 0.08, kLargest = 0.40;
   static constexpr double kMainFloor = 1.0 / 3;  ///< Share of the memory.
+  /// An extent has returned soon if it was away for less than this share of the memory.
+  static constexpr double kSoon = 0.5;
+  static constexpr unsigned kMostLevel = 3;
+  /// If this share of the extents returns soon, they are a loop. The share is an average over the
+  /// insertions of kSoonWindow of the memory.
+  static constexpr double kLoopShare = 0.6, kSoonWindow = 0.25;
   /// Number of dirty candidates held back while looking for clean ones.
   static constexpr unsigned kWindow = 8;
 
@@ -168,6 +186,7 @@ class Recency {
   }
   Order place_of_newcomer(ExtentRef ref);
   void learn(bool lost_from_main);
+  void learn_level(ExtentRef ref);
   void detach(ExtentRef ref);
   void note_origin(ExtentRef ref);
   void to_main(ExtentRef ref);
@@ -193,6 +212,7 @@ class Recency {
   /// looks younger than it is, and leaves later. Only the order of victims depends on it.
   std::uint32_t clock_ = 0;
   double small_share_ = kSmallest;
+  double soon_share_ = 0;                  ///< Share of hidden extents that returned soon.
   double lost_small_ = 1, lost_main_ = 1;  ///< Units evicted recently from each, decaying.
   std::uint64_t ordinal_ = 0, horizon_ = 32;
   std::size_t expiry_cursor_ = 0, planned_cursor_ = 0;
@@ -366,7 +386,11 @@ void Recency::take_recent(Search& search, Probe& probe) {
     const ExtentRef ref = lists_.tail(from_small ? Order::probation : Order::main);
     ExtentRecord& record = lists_[ref];
     const Candidate candidate = probe(ref);
-    if (candidate.referenced || (record.flags & kTouched) != 0) {
+    const bool has_round = !from_small && record.rounds != 0;
+    if (candidate.referenced || (record.flags & kTouched) != 0 || has_round) {
+      if (has_round) {
+        --record.rounds;
+      }
       (from_small ? blocked_small : blocked_main) = 0;
       if (candidate.movable) {
         (from_small ? barren_small_ : barren_main_) = 0;

@@ -56,7 +56,7 @@ ReplayResult replay_recency(std::span<const Reference> references, std::uint32_t
       if (block.resident) {
         ++result.hits;
         ++result.last_hits;
-        block.referenced = true;
+        block.referenced = !options.hidden;
       } else {
         while (resident >= capacity) {
           victims.clear();
@@ -68,8 +68,9 @@ ReplayResult replay_recency(std::span<const Reference> references, std::uint32_t
             --resident;
           }
         }
-        block = {true, options.touches > 1, false};
-        recency.inserted(reference.block, kBytes);
+        block = {true, options.touches > 1 && !options.hidden, false};
+        recency.inserted(reference.block, kBytes,
+                         options.hidden ? Recency::References::hidden : Recency::References::seen);
         recency.settle(probe);
         ++resident;
       }

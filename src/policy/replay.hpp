@@ -24,6 +24,7 @@ struct ReplayOptions {
   /// Number of touches for each reference, as by views smaller than a block.
   std::uint32_t touches = 1;
   std::span<const ReplayHint> hints = {};  ///< Sorted by `after`.
+  bool hidden = false;  ///< References of resident blocks are not seen, as those of mapped memory.
 };
 
 struct ReplayResult {
