@@ -328,9 +328,10 @@ std::uint64_t usable(const Config& config, const FileSystemRoom& room) {
   return std::min(room.free / 2, room.free - std::min(room.free, reserve));
 }
 
-/// The guessed cap if `room` is usable.
+/// The guessed cap if `room` is usable. A program that reaches it ends, and files grow by need
+/// only: so it is generous.
 std::uint64_t guessed_cap(const Config& config, std::uint64_t room) {
-  return std::min(saturating_multiply(config.dram.budget, 4), room) / kMiB * kMiB;
+  return std::min(saturating_multiply(config.dram.budget, 16), room) / kMiB * kMiB;
 }
 
 /// Sets the caps of named devices. Those without a size share a guessed cap of their file systems.

@@ -56,7 +56,7 @@ constexpr std::array kOptions = {
     Option{"nvme", devices, "a directory of tiermem, capped", 2 * kMiB, kTiB * 65536, "off",
            "TIERMEM_NVME",
            "Directories or raw devices of the block tier, each with its cap. Without a size, a "
-           "directory shares 4 times the DRAM budget, at most half of the free room. `off`: DRAM "
+           "directory shares 16 times the DRAM budget, at most half of the free room. `off`: DRAM "
            "only. `block` is the same option.",
            "ConfigTest.devices_with_sizes_make_a_hard_cap", nullptr},
     Option{"slow", devices, "off", 2 * kMiB, kTiB * 65536, "off", "TIERMEM_SLOW",

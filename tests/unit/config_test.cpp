@@ -200,14 +200,14 @@ TEST_F(ConfigTest, directories_without_sizes_share_an_advisory_cap) {
   std::filesystem::create_directories(a);
   std::filesystem::create_directories(b);
   const std::uint64_t free = file_system_room(a)->free;
-  if (free < 512 * kMiB) {
+  if (free < 2 * kGiB) {
     GTEST_SKIP() << "only " << free << " bytes are free in " << a;
   }
   const Config config = good("dram=32M; reserve_free=0; nvme=" + a + "," + b + "/,/data/c:1G");
   const std::vector<BlockDevice> expected = {{a, 0}, {b, 0}, {"/data/c", kGiB}};
   EXPECT_EQ(config.block, expected);
-  // Both are on one file system, so its free space counts once: 4 * 32M is the smaller bound.
-  EXPECT_EQ(config.block_budget, kGiB + 128 * kMiB);
+  // Both are on one file system, so its free space counts once: 16 * 32M is the smaller bound.
+  EXPECT_EQ(config.block_budget, kGiB + 512 * kMiB);
   EXPECT_FALSE(config.block_hard);
   EXPECT_TRUE(contains(refusal("nvme=" + a + "/none", Code::io_error), "a/none: No such file"));
   const std::string plain = file("plain", "x");
@@ -536,7 +536,7 @@ TEST_F(ConfigTest, the_first_usable_default_directory_is_used_and_made_later) {
   struct statfs kind {};
   ASSERT_EQ(statfs(directory_.c_str(), &kind), 0);
   const std::uint64_t free = file_system_room(directory_)->free;
-  if (kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC || free < kGiB) {
+  if (kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC || free < 2 * kGiB) {
     GTEST_SKIP() << directory_ << " lies in memory or has only " << free << " bytes free";
   }
   const std::string named = directory_ + "/named";
@@ -558,7 +558,7 @@ TEST_F(ConfigTest, the_first_usable_default_directory_is_used_and_made_later) {
   EXPECT_FALSE(config.block_is_made);
   EXPECT_EQ(config.block.at(0).path, named);
   EXPECT_EQ(config.block.at(0).bytes, 0U);
-  EXPECT_EQ(config.block_budget, 128 * kMiB);
+  EXPECT_EQ(config.block_budget, 512 * kMiB);
   EXPECT_FALSE(config.block_hard);
 }
 
