@@ -64,7 +64,7 @@ constexpr std::array kOptions = {
            "that `nvme` has no room for go to the first of these tiers that has room. Each needs a "
            "size.",
            "SlowTiers.bytes_that_the_first_tier_has_no_room_for_go_to_the_second", nullptr},
-    Option{"compressed", size, "0", 0, kTiB, "", "TIERMEM_COMPRESSED",
+    Option{"compressed", size, "off", 0, kTiB, "off", "TIERMEM_COMPRESSED",
            "A part of the DRAM budget, at most half of it, for compressed pages of mapped buffers. "
            "Pages that leave memory and shrink go there before they go to `nvme`, and come back "
            "without "
@@ -167,7 +167,7 @@ constexpr std::array kOptions = {
         "Maximum bytes between two blocks that a gather reads in one request: the bytes that a "
         "device reads in the time of another request. Unless named, the result of `tiermem tune`.",
         "Gather.neighbours_are_read_together_up_to_the_gap", set<&Config::gather_gap>},
-    Option{"row_cache", size, "0", 0, kTiB, "", "TIERMEM_ROW_CACHE",
+    Option{"row_cache", size, "off", 0, kTiB, "off", "TIERMEM_ROW_CACHE",
            "Memory of the DRAM budget, at most half of it, for single rows of up to 4 KiB that "
            "gathers request repeatedly. The first gather takes it, and the context keeps it. Needs "
            "`checksum`.",
@@ -235,6 +235,9 @@ std::optional<OptionValue> parse_value(const Option& option, std::string_view te
   std::optional<std::uint64_t> number;
   if (text == "auto" && text == option.choices) {
     return OptionValue{kAutomatic, std::string(text)};
+  }
+  if (text == "off" && text == option.choices && option.type == size) {
+    return OptionValue{0, std::string(text)};
   }
   switch (option.type) {
     case size:

@@ -119,6 +119,15 @@ TEST_F(ConfigTest, devices_with_sizes_make_a_hard_cap) {
   EXPECT_EQ(good("dram=1G; block=/data/a:100G").block.size(), 1U);
 }
 
+TEST_F(ConfigTest, parts_of_dram_are_switched_off_by_word_or_number) {
+  for (const std::string off : {"off", "0"}) {
+    EXPECT_EQ(good("dram=1G; row_cache=" + off + "; compressed=" + off).row_cache, 0U);
+    EXPECT_EQ(good("dram=1G; compressed=" + off).compressed, 0U);
+  }
+  EXPECT_EQ(good("dram=1G; row_cache=1M").row_cache, kMiB);
+  EXPECT_TRUE(contains(refusal("row_cache=none"), "or off"));
+}
+
 TEST_F(ConfigTest, gpus_are_read_in_every_accepted_spelling) {
   const struct {
     const char* value;
