@@ -139,7 +139,7 @@ TEST_F(StoreTest, object_is_promoted_when_it_is_wanted_again_soon) {
 // object that is found has the bytes of one put, as a whole.
 TEST_F(StoreTest, threads_see_whole_objects) {
   auto context = make();
-  auto store = open(*context, 20 * kMiB);
+  auto store = open(*context, 8 * kMiB);
   std::atomic<int> wrong{0}, found{0};
   const auto work = [&](unsigned number) {
     std::mt19937 random(number);
@@ -178,7 +178,7 @@ TEST_F(StoreTest, threads_see_whole_objects) {
   }
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(found, 0);
-  EXPECT_LE(store->stats().used, 20 * kMiB);
+  EXPECT_LE(store->stats().used, 8 * kMiB);
   EXPECT_GT(store->stats().evicted, 0u);
   const std::uint64_t objects = store->stats().objects;
   EXPECT_EQ(context->stats().buffers, objects);
