@@ -54,8 +54,7 @@ Failure refused(const std::string& path, const std::string& why) {
 
 }  // namespace
 
-// ---- A file
-// --------------------------------------------------------------------------------------
+// ---- A file ----
 
 File::File(std::string path) : path_(std::move(path)) {
   descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
@@ -79,21 +78,13 @@ File::~File() {
 }
 
 bool File::has(std::uint64_t offset, const void* data, std::size_t bytes) const {
-  std::array<char, 64> its{};
-  const auto* const expected = static_cast<const char*>(data);
-  for (std::size_t at = 0; at < bytes; at += its.size()) {
-    const std::size_t length = std::min(bytes - at, its.size());
-    if (pread(descriptor_, its.data(), length, static_cast<off_t>(offset + at)) !=
-            static_cast<ssize_t>(length) ||
-        std::memcmp(its.data(), expected + at, length) != 0) {
-      return false;
-    }
-  }
-  return true;
+  std::string its(bytes, '\0');
+  return pread(descriptor_, its.data(), bytes, static_cast<off_t>(offset)) ==
+             static_cast<ssize_t>(bytes) &&
+         std::memcmp(its.data(), data, bytes) == 0;
 }
 
-// ---- The headers
-// ---------------------------------------------------------------------------------
+// ---- The headers ----
 
 Gguf::Gguf(const Library& library, const std::string& path) {
   files.emplace_back(path);
@@ -101,8 +92,7 @@ Gguf::Gguf(const Library& library, const std::string& path) {
   const std::string ending = ending_of(0, parts);
   if (parts > 1 && !path.ends_with(ending)) {
     throw refused(path, "is the first of " + std::to_string(parts) +
-                            " files of a model, which are found by their names; name it "
-                            "MODEL" +
+                            " files of a model, which are found by their names; name it MODEL" +
                             ending + ", and the others in the same way");
   }
   for (std::uint64_t part = 1; part < parts; ++part) {

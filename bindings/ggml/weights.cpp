@@ -141,8 +141,7 @@ void Weights::check() {
   }
 }
 
-// ---- The buffer type
-// -----------------------------------------------------------------------------
+// ---- The buffer type ----
 
 Buffer* Weights::alloc_buffer(BufferType* type, std::size_t bytes) {
   auto& self = *static_cast<Weights*>(Library::owner_of(type));
@@ -232,8 +231,7 @@ void Weights::set_tensor(Buffer* buffer, Tensor* tensor, const void* data, std::
   }
 }
 
-// ---- The evaluation
-// ------------------------------------------------------------------------------
+// ---- The evaluation ----
 
 bool Weights::eval(Tensor* tensor, bool ask) {
   if (plan_ == nullptr) {

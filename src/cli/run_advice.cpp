@@ -7,6 +7,7 @@
 #include <bit>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/shown.hpp"
 #include "runtime/options.hpp"
@@ -20,7 +21,7 @@ constexpr double kNearlyAll = 0.95;
 /// A round size slightly above `bytes`.
 std::string generous_size(std::uint64_t bytes) {
   const std::uint64_t step = std::max<std::uint64_t>(std::bit_floor(bytes) / 8, 1 << 20);
-  return format_size((bytes + step - 1) / step * step);
+  return format_size(round_up(bytes, step));
 }
 
 std::string against_waiting(const RunSummary& run) {
@@ -99,9 +100,8 @@ std::vector<std::string> troubles(const RunSummary& run) {
     lines.push_back(fmt::format(
         "{}{}: {}{}", one.first, one.more != 0 ? fmt::format(" and {} more", one.more) : "",
         one.sentence,
-        one.memory != 0
-            ? fmt::format("; up to {} were outside the budget", human_bytes(one.memory))
-            : ""));
+        one.memory != 0 ? fmt::format("; up to {} were outside the budget", human_bytes(one.memory))
+                        : ""));
   }
   if (run.totals.refused > run.refusals.size()) {
     lines.push_back(

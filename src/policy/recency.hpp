@@ -142,7 +142,9 @@ class Recency {
     kKeep = 1,
     kStreamed = 2,
     kTouched = 4,  ///< Counts as a reference at the next probe.
-    kKnown = 8,  ///< Absent, and was evicted by recency: `stamp` and the next two flags are valid.
+    /// Absent, and was evicted by recency: `stamp`, `next`, `level` and the next two flags are
+    /// valid.
+    kKnown = 8,
     kFromMain = 16,   ///< Left from main or returning.
     kFailed = 32,     ///< Left main without a reference there.
     kPassed = 64,     ///< Dirty, and skipped once for a clean one.

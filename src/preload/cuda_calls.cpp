@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/arena.hpp"
+#include "base/checked.hpp"
 #include "base/log.hpp"
 #include "preload/cuda_symbols.hpp"
 #include "preload/device_tiering.hpp"
@@ -178,7 +179,7 @@ Result cuMemAllocPitch_v2(DevicePointer* at, std::size_t* pitch, std::size_t wid
   constexpr std::size_t kPitch = 512;  // Alignment of rows on current devices.
   const bool good = pitch != nullptr && (element == 4 || element == 8 || element == 16) &&
                     width <= std::numeric_limits<std::size_t>::max() - kPitch;
-  const std::size_t row = good ? (width + kPitch - 1) / kPitch * kPitch : 0;
+  const std::size_t row = good ? round_up(width, kPitch) : 0;
   std::size_t bytes = 0;
   if (good && !__builtin_mul_overflow(row, height, &bytes)) {
     if (const auto result = allocate(at, bytes)) {

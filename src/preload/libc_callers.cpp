@@ -93,6 +93,7 @@ const ElfW(Sym) * find_symbol(const Symbols& symbols, const char* name) {
   }
 }
 
+// In a libc without this hash table none is found: the blocks of all its functions stay plain.
 void find_generous(const dl_phdr_info& info) {
   constexpr std::array kGenerous = {"strdup", "strndup", "getdelim", "wcsdup"};
   const Symbols symbols = symbols_of(info);

@@ -4,6 +4,8 @@
 #include <cassert>
 #include <cstring>
 
+#include "base/checked.hpp"
+
 namespace tiermem {
 
 RowCache::RowCache(std::span<std::byte> memory)
@@ -68,8 +70,7 @@ void RowCache::offer(const Key& key, const Checksums::Hash& block, const std::by
     if (!worth(set, tag)) {
       return;
     }
-    constexpr std::uint32_t kAlign = alignof(Row);
-    const std::uint32_t whole = sizeof(Row) + (key.length + kAlign - 1) / kAlign * kAlign;
+    const auto whole = static_cast<std::uint32_t>(sizeof(Row) + round_up(key.length, alignof(Row)));
     make_room(set, whole, kMostSpared);
     kept = &place(set, tag, whole);
     kept->key = key;

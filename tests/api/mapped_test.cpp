@@ -127,7 +127,7 @@ TEST_F(MappedBuffers, what_was_never_written_is_zero) {
 }
 
 // Touches of resident extents are not seen, so misses must tell which extents are hot. Without
-// that, 20 % of the touches miss here, and otherwise 11 to 12 %.
+// that, 20 % of the touches miss here, and otherwise 10 to 12 %.
 TEST_F(MappedBuffers, hot_extents_stay_while_three_times_as_many_cold_ones_are_touched) {
   constexpr std::uint32_t kHot = 24, kAll = 96, kTouches = 6000;
   constexpr std::uint64_t kExtent = 512 << 10;  // Too large to be in parts.

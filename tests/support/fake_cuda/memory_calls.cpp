@@ -1,6 +1,7 @@
 // The calls on a device's memory: cuMemAlloc, and separate addresses, memory and mappings.
 #include <cstring>
 
+#include "base/checked.hpp"
 #include "support/fake_cuda/call.hpp"
 #include "support/fake_cuda/capture.hpp"
 #include "support/fake_cuda/entry_points.hpp"
@@ -146,7 +147,7 @@ Result cuMemAllocPitch_v2(DevicePointer* at, std::size_t* pitch, std::size_t wid
     if (const Result refused = test::refuse_in_capture(here.world); refused != kSuccess) {
       return refused;
     }
-    *pitch = (width + kPitch - 1) / kPitch * kPitch;
+    *pitch = round_up(width, kPitch);
     return here.world.memory->allocate(here.context->device, *pitch * height, *at);
   });
 }
