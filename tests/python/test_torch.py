@@ -230,7 +230,7 @@ class Torch(unittest.TestCase):
 
 @unittest.skipIf(torch is None, "needs PyTorch")
 class GpuFaces(unittest.TestCase):
-    """PyTorch makes the allocator without a GPU, and memory only with one."""
+    """PyTorch makes the allocator also without a GPU. test_gpu.py has the rest."""
 
     def test_allocator_of_torch_is_made(self):
         allocator = tiermem.torch.cuda_allocator()
@@ -239,18 +239,6 @@ class GpuFaces(unittest.TestCase):
         with tiermem.Context("dram=16M; nvme=off") as context:
             with self.assertRaisesRegex(tiermem.Unsupported, "no GPU"):
                 tiermem.torch.cuda_pool(context)
-
-    @unittest.skipUnless(torch is not None and torch.cuda.is_available(), "needs a GPU")
-    def test_pool_sleeps_and_wakes(self):
-        with tiermem.Context("dram=1G; nvme=off; gpu=0:512M") as context:
-            pool = tiermem.torch.cuda_pool(context)
-            with torch.cuda.use_mem_pool(pool), tiermem.torch.gpu_set("kv"):
-                cache = torch.arange(32 << 20, dtype=torch.int32, device="cuda")
-            torch.cuda.synchronize()
-            context.gpu_pause("kv")
-            context.gpu_resume("kv")
-            self.assertTrue(torch.equal(cache.cpu(), torch.arange(32 << 20, dtype=torch.int32)))
-            del cache, pool
 
 
 if __name__ == "__main__":
