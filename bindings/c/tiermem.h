@@ -562,13 +562,15 @@ TIERMEM_API tm_status tm_copy(tm_context* context, tm_copy_item* list, size_t n,
  * - {#TM_ANY, 0}: the object is memory of mapped buffers, so objects may exceed DRAM. A touch
  *   behaves as for tm_address(). Where there are no mapped buffers (#TM_CAN_MAP), the object stays
  *   in DRAM.
+ * - {#TM_NUMA, n} or {#TM_PMEM, n} of the context: the object stays in this memory. If its budget is
+ *   full, the bytes of buffers leave it, and the object never goes to another memory.
  * - {#TM_GPU, 0}: the object is device memory, as from cudaMalloc(). Its device address never
  *   changes and is a multiple of 2 MiB. Its bytes stay on the device, except while tm_gpu_pause()
  *   has moved them. The object belongs to the set that tm_gpu_tag() last named in the calling
  *   thread.
  *
- * Every object is charged to the budgets. The call waits for room that other bytes hold: up to 1
- * second for DRAM and up to 10 seconds for a GPU, plus 1 second for each 128 MiB of the object.
+ * Every object is charged to the budgets. The call waits for room that other bytes hold: up to 10
+ * seconds for a GPU, 1 second elsewhere, and 1 second more for each 128 MiB of the object.
  *
  * - Ownership: the caller owns the object, and frees it with tm_free_ptr(). It is valid in every
  *   thread until that call, or until the context ends. With the option `fork=follow` a child of
@@ -586,11 +588,11 @@ TIERMEM_API tm_status tm_malloc(tm_context* context, tm_place place, uint64_t by
 /**
  * tm_malloc() with an alignment.
  *
- * - `alignment`: the address is a multiple of it. A power of two up to 64 MiB, and at most the DRAM
- *   budget, because a large object moves in pieces of at least its alignment.
+ * - `alignment`: the address is a multiple of it. A power of two up to 64 MiB, and at most the
+ *   budget of the memory, because a large object moves in pieces of at least its alignment.
  * - Ownership: as for tm_malloc().
  * - Errors: those of tm_malloc(). #TM_INVALID_ARGUMENT: the alignment is another number.
- *   #TM_NO_CAPACITY: the alignment is above the DRAM budget.
+ *   #TM_NO_CAPACITY: the alignment is above the budget of the memory.
  */
 TIERMEM_API tm_status tm_malloc_aligned(tm_context* context, tm_place place, uint64_t bytes,
                                         uint64_t alignment, void** out);

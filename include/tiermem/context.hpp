@@ -367,15 +367,17 @@ class TIERMEM_API Context {
   /// - {dram, 0} or {host, 0}: the object stays in DRAM, as if a view pinned it.
   /// - {any, 0}: the object is memory of mapped buffers, so objects may exceed DRAM, and a touch
   ///   behaves as for address(). Where there are no mapped buffers, the object stays in DRAM.
+  /// - {numa, n} or {pmem, n} of the context: the object stays in this memory. If its budget is
+  ///   full, the bytes of buffers leave it, and the object never goes to another memory.
   /// - {gpu, 0}: the object is device memory, as from cudaMalloc(), in whole pieces of 2 MiB. Its
   ///   device address never changes. Its bytes stay on the device, except while gpu_pause() has
   ///   moved them. The object belongs to the set that gpu_tag() last named in the calling thread.
   ///
-  /// Every object is charged to the budgets. The call waits for room that other bytes hold: up to 1
-  /// second for DRAM and up to 10 seconds for a GPU, plus 1 second for each 128 MiB of the object.
+  /// Every object is charged to the budgets. The call waits for room that other bytes hold: up to 10
+  /// seconds for a GPU, 1 second elsewhere, and 1 second more for each 128 MiB of the object.
   /// With fork=follow a child of fork() has the objects of {any, 0}. Others stay with the parent.
   ///
-  /// - `alignment`: a power of two up to 64 MiB, and not above the DRAM budget.
+  /// - `alignment`: a power of two up to 64 MiB, and not above the budget of the memory.
   /// - Errors:
   ///   - invalid_argument.
   ///   - unsupported: the processor cannot address the place, or {any, 0} cannot follow a fork.

@@ -28,8 +28,21 @@
 
 namespace tiermem::heap {
 
-/// The kinds of places that a heap serves, as bits.
-enum class Use : std::uint8_t { fixed = 1, any = 2 };
+/// The places that a heap serves. One heap may serve `fixed` and `any`, so these are bits. A heap
+/// for one further memory has a number from use_of().
+enum class Use : std::uint32_t { fixed = 1, any = 2 };
+inline constexpr std::uint32_t kUseBits = 3;
+
+/// Returns the use of a heap for this place only.
+constexpr Use use_of(Place place) noexcept {
+  return Use{(kUseBits + 1) | std::uint32_t{static_cast<std::uint8_t>(place.kind)} << 8 |
+             std::uint32_t{place.index} << 16};
+}
+/// Returns whether a heap with these uses, HeapOptions::uses, serves the use.
+constexpr bool serves(std::uint32_t uses, Use use) noexcept {
+  const auto wanted = static_cast<std::uint32_t>(use);
+  return wanted <= kUseBits ? (uses & wanted) != 0 : uses == wanted;
+}
 
 /// Blocks on their way between a slab and a magazine.
 struct Batch {
@@ -46,7 +59,7 @@ class Magazines : public InArena {
   static void* take(const void* owner, Use use, unsigned size_class) noexcept {
     for (Magazines* mine = t_first; mine != nullptr; mine = mine->next_of_thread_) {
       const Busy busy(*mine, owner);
-      if (busy.may_use() && (mine->uses_ & static_cast<unsigned>(use)) != 0) [[likely]] {
+      if (busy.may_use() && serves(mine->uses_, use)) [[likely]] {
         return mine->take(size_class);
       }
     }
@@ -173,7 +186,7 @@ class Magazines : public InArena {
   /// Written by its thread.
   std::atomic<bool> busy_{false};
   // Written under the mutex while owner_ is null, and read by the thread while it is not.
-  unsigned uses_ = 0;
+  std::uint32_t uses_ = 0;
   const ChunkTable* table_ = nullptr;
   Heap* heap_ = nullptr;  // Null: the object is spare, and all magazines are empty.
   // Guarded by the mutex. The number of the call that empties the magazines, while owner_ is null:

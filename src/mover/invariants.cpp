@@ -220,6 +220,12 @@ std::string Mover::check_invariants() {
             !take(space, directory_.frame(space, ref), directory_.resident_bytes(ref), ref)) {
           return fmt::format("extent {} is {} and has no frame", ref, phase_name(bits.phase()));
         }
+        if (has_frame && !directory_.frame_request(ref, space)
+                              .may_be_in(directory_.frame(space, ref).memory())) {
+          return fmt::format("extent {} is bound to memory {}, and its frame is in {}", ref,
+                             static_cast<unsigned>(extent.preferred),
+                             directory_.frame(space, ref).memory());
+        }
         const std::uint64_t ordered = bytes_in_order(space, ref);
         const std::uint64_t held = directory_.resident_bytes(ref);
         if (has_frame && (ordered < held || (extent.transfer == 0 && ordered != held))) {

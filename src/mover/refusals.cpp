@@ -54,8 +54,8 @@ bool Refusals::any_pin() const {
 }
 
 Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t needed) const {
-  const MemoryLedger& memory = memories_.first(space);
-  // The memories that take all extents which lack room.
+  // The first of the memories that take all extents which lack room, and the usage of all of them.
+  const MemoryLedger* first = nullptr;
   FrameUsage usage;
   for (const MemoryLedger* const each : std::as_const(memories_).in(space)) {
     const auto is_taken = [&](const Need& need) {
@@ -64,13 +64,16 @@ Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t n
     };
     if (request == nullptr || std::all_of(request->needs.begin(), request->needs.end(), is_taken)) {
       const FrameUsage its = each->tier->usage();
+      first = first != nullptr ? first : each;
       usage.budget += its.budget;
       usage.in_use += its.in_use;
     }
   }
+  const MemoryLedger& memory = first != nullptr ? *first : memories_.first(space);
+  const Place place = memory.tier->place();
   ErrorInfo info;
   info.code = Code::no_capacity;
-  info.tier = memory.tier->place();
+  info.tier = place;
   info.needed = needed;
   info.budget = usage.budget;
   info.used = usage.in_use;
@@ -94,7 +97,8 @@ Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t n
       info.holder[length] = '\0';
     }
   });
-  const char* name = space == kHost ? "dram" : "gpu";
+  const bool further = place.kind == Kind::numa || place.kind == Kind::pmem;
+  const char* const name = space != kHost ? "gpu" : further ? kind_name(place.kind) : "dram";
   set_text(info.setting, name);
   String said =
       text("no room for {} in {}: budget {}, used {}, pinned {}", human_bytes(needed), name,

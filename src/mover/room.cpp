@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -31,17 +32,25 @@ void Room::end_shortages() {
   }
 }
 
-// Extents that some memory does not take must fit in the others.
+// Extents that some memory does not take must fit in the others, beside those that are bound there.
+// The bounce memory is in the first one.
 bool Room::ever_fits(unsigned space, const Lack& all) const {
   const std::uint64_t bounce = space == kHost ? engine_.bounce().bytes() : 0;
+  const std::uint64_t bound = std::accumulate(all.bound.begin(), all.bound.end(), std::uint64_t{0});
   std::uint64_t budget = 0, for_all = 0, barred = 0;
   for (const MemoryLedger* const memory : memories_.in(space)) {
+    const unsigned rank = memory->rank();
     const std::uint64_t its = memory->tier->usage().budget;
+    const std::uint64_t taken = all.bound[rank] + (rank == 0 ? bounce : 0);
+    if (all.bound[rank] != 0 && taken > its) {
+      return false;
+    }
+    const std::uint64_t unbound = all.barred[rank] - (bound - all.bound[rank]);
     budget += its;
-    for_all += all.barred[memory->rank()] == 0 ? its : 0;
-    barred = std::max(barred, all.barred[memory->rank()]);
+    for_all += unbound == 0 ? its - std::min(its, taken) : 0;
+    barred = std::max(barred, unbound);
   }
-  return all.bytes + bounce <= budget && (barred == 0 || barred + bounce <= for_all);
+  return all.bytes + bounce <= budget && (barred == 0 || barred <= for_all);
 }
 
 Room::Lack Room::room_of(ExtentRef ref, unsigned space) const {
@@ -55,6 +64,9 @@ Room::Lack Room::room_of(ExtentRef ref, unsigned space) const {
   const FrameRequest request = directory_.frame_request(ref, space);
   for (const MemoryLedger* const memory : memories) {
     lack.barred[memory->rank()] = memory->tier->takes(request) ? 0 : bytes;
+  }
+  if (request.only != kMostMemories) {
+    lack.bound[request.only] = bytes;
   }
   return lack;
 }

@@ -68,6 +68,8 @@ class Room {
     std::array<std::uint64_t, kMostMemories> preferring{};
     /// By rank: the part of `bytes` for extents that this memory does not take.
     std::array<std::uint64_t, kMostMemories> barred{};
+    /// By rank: the part of `bytes` for extents that only this memory takes.
+    std::array<std::uint64_t, kMostMemories> bound{};
     void add(const Lack& more) {
       bytes += more.bytes;
       in_parts += more.in_parts;
@@ -75,6 +77,7 @@ class Room {
       for (unsigned rank = 0; rank < kMostMemories; ++rank) {
         preferring[rank] += more.preferring[rank];
         barred[rank] += more.barred[rank];
+        bound[rank] += more.bound[rank];
       }
     }
     /// Returns the bytes that can be in the memory of this rank.

@@ -29,6 +29,8 @@ inline constexpr std::uint32_t kOfHeaps = 1u << 31;
 /// The same as kOfHeaps, for a buffer that only devices use. Even with several extents it has no
 /// window on the host, where its frames then never move. A view there covers one extent.
 inline constexpr std::uint32_t kOfDevice = 1u << 30;
+/// Its extents live in the memory of the host that they prefer, and in no other memory of the host.
+inline constexpr std::uint32_t kBound = 1u << 27;
 /// Pieces of its extents are read separately: it was allocated with the advice random.
 inline constexpr std::uint32_t kInPieces = 1u << 29;
 

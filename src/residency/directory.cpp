@@ -19,7 +19,12 @@ FrameRequest Directory::frame_request(ExtentRef ref, unsigned space) const {
   const std::uint64_t domain = record.domain == kIsolatedDomain ? handle_of(ref) : record.domain;
   const bool plain =
       space != kHost || !(touchable(ref) || record.read_only.load(std::memory_order_relaxed));
-  return {space == kHost ? record.pool : Pool::locked, bytes_of(ref), domain, plain};
+  const bool bound = space == kHost && has_flag(ref, kBound);
+  return {.pool = space == kHost ? record.pool : Pool::locked,
+          .bytes = bytes_of(ref),
+          .domain = domain,
+          .plain = plain,
+          .only = bound ? at(ref).preferred : kMostMemories};
 }
 
 std::byte* Directory::address_in_window(ExtentRef ref, unsigned space) const {

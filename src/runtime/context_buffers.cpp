@@ -154,7 +154,6 @@ std::uint64_t Context::Impl::largest_budget(Place place) const {
   return file != nullptr ? file->file().bytes() : std::numeric_limits<std::uint64_t>::max();
 }
 
-// Returns 0, the first memory, for a place that is not a memory of the host.
 std::uint8_t Context::Impl::memory_number(Place place) const {
   for (const Memory* const memory : host_space_->memories()) {
     if (memory->place() == place) {

@@ -206,6 +206,8 @@ class Context::Impl {
 
   // The parts, for `topo` and tests.
   const HostSpace& host_space() const { return *host_space_; }
+  /// Returns the number of the host memory at a place; 0, the first, for any other place.
+  std::uint8_t memory_number(Place place) const;
   const WaitableIoPort& port() const { return *port_; }
   /// Returns the first block tier, or null.
   /// Divides a new DRAM budget between frames and compressed memory, which has half of it at most,
@@ -276,7 +278,6 @@ class Context::Impl {
   /// Refuses a place that is not a tier of the context, or a memory that does not take the buffer.
   Status check_preferred(const char* call, const char* label, Place place,
                          const FrameRequest& extent) const;
-  std::uint8_t memory_number(Place place) const;
 
   // stream_order.cpp
   struct StreamRelease;

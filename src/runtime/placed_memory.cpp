@@ -26,8 +26,8 @@ constexpr std::uint64_t kNeverSmaller = 64;
 
 // Each shard keeps a chunk. All shards' chunks, except one, take at most a thirty-second of the
 // budget. The blocks that threads keep take at most a sixteenth.
-heap::HeapOptions options_of(const Context::Impl& context, bool moves) {
-  const std::uint64_t budget = context.config.dram.budget;
+heap::HeapOptions options_of(const Context::Impl& context, std::uint64_t budget,
+                             std::uint32_t uses) {
   heap::HeapOptions options;
   options.chunk_bytes = std::clamp(std::bit_floor(budget / 32), kLeastChunk, kMostChunk);
   const std::uint64_t fit = budget / 32 / options.chunk_bytes;
@@ -37,12 +37,7 @@ heap::HeapOptions options_of(const Context::Impl& context, bool moves) {
   options.magazines = static_cast<unsigned>(
       std::min<std::uint64_t>(budget / 16 / heap::kMagazinesBytes, kMostMagazines));
   options.owner = &context;
-  // Where memory cannot move, the heap of memory that stays serves every place.
-  // Where memory cannot move, the heap of memory that stays serves every place, unless it must
-  // follow forks.
-  const bool serves_any = !context.host_space().maps_well() && context.config.fork != Fork::follow;
-  options.uses = static_cast<unsigned>(moves ? heap::Use::any : heap::Use::fixed) |
-                 (serves_any ? static_cast<unsigned>(heap::Use::any) : 0U);
+  options.uses = uses;
   return options;
 }
 
@@ -75,23 +70,26 @@ Status refuse(const char* call, const void* pointer, heap::Found found, std::uin
 
 }  // namespace
 
-// Supplies chunks and large blocks as buffers: mapped, or held by a view.
+// Supplies chunks and large blocks as buffers: mapped, or held in one memory by a view.
 class PlacedMemory::BufferSource final : public heap::Source {
  public:
-  BufferSource(Context::Impl& context, bool moves) : context_(context), moves_(moves) {}
+  BufferSource(Context::Impl& context, unsigned which)
+      : context_(context),
+        moves_(which == kMoves),
+        place_(moves_ ? Place{} : context.host_space().memory(which).place()),
+        several_(context.host_space().memories().size() > 1) {}
 
   Result<heap::Piece> take(std::uint64_t bytes, std::uint64_t align, bool large) override {
     BufferOptions options;
     options.label = "malloc";
     options.alignment = align;
     options.flags = moves_ ? std::uint32_t{kMapped} : 0;
-    // The last extent of a large block is at most an eighth of it.
-    options.extent_bytes =
-        large    ? std::max(align, std::clamp(std::bit_floor(bytes / 8), kSmallObjectExtent,
-                                              std::max(kSmallObjectExtent, context_.config.extent)))
-        : moves_ ? kSmallObjectExtent
-                 : bytes;
-    Result<Handle> handle = context_.alloc(bytes, options, kOfHeaps);
+    options.extent_bytes = large    ? extent_of_large(bytes, align)
+                           : moves_ ? kSmallObjectExtent
+                                    : bytes;
+    options.preferred = place_;
+    const std::uint32_t bound = several_ && !moves_ ? kBound : 0;
+    Result<Handle> handle = context_.alloc(bytes, options, kOfHeaps | bound);
     if (!handle.ok()) {
       return std::move(handle).status();
     }
@@ -132,14 +130,26 @@ class PlacedMemory::BufferSource final : public heap::Source {
   static Timeout patience(std::uint64_t bytes) {
     return Timeout::milliseconds(1000 + static_cast<std::int64_t>(bytes >> 17));
   }
+  /// The last extent of a large block is at most an eighth of it. In persistent memory a small
+  /// block is one extent, because a window there has large extents only.
+  std::uint64_t extent_of_large(std::uint64_t bytes, std::uint64_t align) const {
+    const std::uint64_t most = std::max(kSmallObjectExtent, context_.config.extent);
+    const std::uint64_t eighth = std::clamp(std::bit_floor(bytes / 8), kSmallObjectExtent, most);
+    const std::uint64_t least =
+        place_.kind == Kind::pmem ? std::min(std::bit_ceil(bytes), kDefaultExtent) : 0;
+    return std::max({align, eighth, least});
+  }
 
   Context::Impl& context_;
   const bool moves_;
+  const Place place_;  // Where held memory stays.
+  const bool several_;
 };
 
 struct PlacedMemory::Made : InArena {
-  Made(Context::Impl& context, heap::ChunkTable& table, bool moves)
-      : source(context, moves), heap(source, table, options_of(context, moves)) {}
+  Made(Context::Impl& context, heap::ChunkTable& table, unsigned which,
+       const heap::HeapOptions& options)
+      : source(context, which), heap(source, table, options) {}
   BufferSource source;
   heap::Heap heap;
 };
@@ -153,9 +163,9 @@ PlacedMemory::~PlacedMemory() {
 
 template <typename Visit>
 void PlacedMemory::each_made(Visit&& visit) const {
-  for (Made* const made : {tiered_.load(), fixed_.load()}) {
-    if (made != nullptr) {
-      visit(*made);
+  for (const std::atomic<Made*>& made : heaps_) {
+    if (Made* const its = made.load(); its != nullptr) {
+      visit(*its);
     }
   }
   for (Made* const made : left_) {
@@ -171,14 +181,19 @@ Result<heap::Heap*> PlacedMemory::heap_of(Place place) {
                 "memory of any moves to the block tier by itself",
                 place_name(place));
   }
+  if (place.kind == Kind::numa || place.kind == Kind::pmem) {
+    if (const unsigned number = context_.memory_number(place); number != 0) {
+      return heap(number);
+    }
+  }
   if (place.index != 0 || place.kind > Kind::dram) {
-    return fail(
-        Code::unavailable,
-        "malloc: {} is not a tier of this context; accepted are any, host, dram and its GPUs",
-        place_name(place));
+    return fail(Code::unavailable,
+                "malloc: {} is not a tier of this context; accepted are any, host, dram, and its "
+                "numa, pmem and gpu",
+                place_name(place));
   }
   if (place.kind == Kind::any && can_move) {
-    return heap(tiered_, true);
+    return heap(kMoves);
   }
   if (place.kind == Kind::any && context_.config.fork == Fork::follow) {
     return fail(Code::unsupported,
@@ -186,23 +201,47 @@ Result<heap::Heap*> PlacedMemory::heap_of(Place place) {
                 "userfaultfd; allow userfaultfd, or use dram, which stays with the parent",
                 place_name(place));
   }
-  return heap(fixed_, false);
+  return heap(0);
 }
 
-Result<heap::Heap*> PlacedMemory::heap(std::atomic<Made*>& which, bool moves) {
-  Made* made = which.load(std::memory_order_acquire);
+// Where memory cannot move, the heap of DRAM serves every place, unless it must follow forks.
+Result<heap::Heap*> PlacedMemory::heap(unsigned which) {
+  std::atomic<Made*>& its = heaps_[which];
+  Made* made = its.load(std::memory_order_acquire);
   if (made == nullptr) [[unlikely]] {
     const std::lock_guard lock(mutex_);
-    made = which.load(std::memory_order_relaxed);
+    made = its.load(std::memory_order_relaxed);
     if (made == nullptr) {
       if (table_.load(std::memory_order_relaxed) == nullptr) {
         table_.store(new heap::ChunkTable, std::memory_order_release);
       }
-      made = new Made(context_, *table_.load(std::memory_order_relaxed), moves);
-      which.store(made, std::memory_order_release);
+      const Place place = which == kMoves || which == 0
+                              ? Place{Kind::dram, 0}
+                              : context_.host_space().memory(which).place();
+      const bool serves_any =
+          !context_.host_space().maps_well() && context_.config.fork != Fork::follow;
+      auto uses = static_cast<std::uint32_t>(which == kMoves ? heap::Use::any : use_of(place));
+      if (which == 0 && serves_any) {
+        uses |= static_cast<std::uint32_t>(heap::Use::any);
+      }
+      made = new Made(context_, *table_.load(std::memory_order_relaxed), which,
+                      options_of(context_, budget_of(place), uses));
+      its.store(made, std::memory_order_release);
     }
   }
   return &made->heap;
+}
+
+// Returns the budget at the start of the memory where objects of a place stay.
+std::uint64_t PlacedMemory::budget_of(Place place) const {
+  for (const NodeMemory& node : context_.config.numa) {
+    if (place == Place{Kind::numa, static_cast<std::uint16_t>(node.index)}) {
+      return node.bytes;
+    }
+  }
+  return place.kind == Kind::pmem && place.index < context_.config.pmem.size()
+             ? context_.config.pmem[place.index].bytes
+             : context_.config.dram.budget;
 }
 
 Result<void*> PlacedMemory::allocate(Place place, std::uint64_t bytes, std::uint64_t align) {
@@ -214,12 +253,13 @@ Result<void*> PlacedMemory::allocate(Place place, std::uint64_t bytes, std::uint
                 align, kLargestExtent);
   }
   // The memory of the block moves in pieces of the alignment, and a touch could not bring one.
-  if (align > context_.config.dram.budget) {
-    return fail(
-        Code::no_capacity,
-        "malloc: alignment {} needs as much memory at once, but the dram budget is {}; lower "
-        "the alignment, or raise dram=",
-        human_bytes(align), human_bytes(context_.config.dram.budget));
+  if (const std::uint64_t budget = budget_of(place); align > budget) {
+    const bool further = place.kind == Kind::numa || place.kind == Kind::pmem;
+    const char* const name = further ? kind_name(place.kind) : "dram";
+    return fail(Code::no_capacity,
+                "malloc: alignment {} needs as much memory at once, but the {} budget is {}; lower "
+                "the alignment, or raise {}=",
+                human_bytes(align), name, human_bytes(budget), name);
   }
   try {
     Result<heap::Heap*> heap = heap_of(place);
@@ -239,7 +279,7 @@ Result<void*> PlacedMemory::allocate_zeros(Place place, std::uint64_t bytes, std
   Result<void*> block = allocate(place, bytes, align);
   if (block.ok()) {
     Result<heap::Heap*> heap = heap_of(place);
-    const Made* const moves = tiered_.load(std::memory_order_acquire);
+    const Made* const moves = heaps_[kMoves].load(std::memory_order_acquire);
     if (moves == nullptr || *heap != &moves->heap || !(*heap)->is_large(bytes, align)) {
       std::memset(*block, 0, bytes);
     }
@@ -310,8 +350,8 @@ Result<std::uint64_t> PlacedMemory::size_of(const char* call, const void* block)
 
 template <typename Do>
 void PlacedMemory::each_heap(Do&& act) const {
-  for (const std::atomic<Made*>* const which : {&tiered_, &fixed_}) {
-    if (Made* const made = which->load(std::memory_order_acquire)) {
+  for (const std::atomic<Made*>& which : heaps_) {
+    if (Made* const made = which.load(std::memory_order_acquire)) {
       act(made->heap);
     }
   }
@@ -353,10 +393,12 @@ void PlacedMemory::after_fork() {
 
 // The heap's records stay, so that a block can be freed. To free one touches no memory of blocks.
 void PlacedMemory::leave_to_parent() {
-  if (Made* const made = fixed_.load(); made != nullptr) {
-    left_.push_back(made);
-    fixed_.store(nullptr);
-    heap::Magazines::allow(made->heap, false);  // A thread would get a freed block again.
+  for (unsigned number = 0; number < kMostMemories; ++number) {
+    if (Made* const made = heaps_[number].load(); made != nullptr) {
+      left_.push_back(made);
+      heaps_[number].store(nullptr);
+      heap::Magazines::allow(made->heap, false);  // A thread would get a freed block again.
+    }
   }
 }
 

@@ -1,10 +1,11 @@
-// Small objects by pointer: the heaps of a context. One is for memory that moves (mapped buffers),
-// one for memory that stays in DRAM (buffers held by a view). Maps places to heaps, and writes the
-// error messages.
+// Small objects by pointer: the heaps of a context. One is for memory that moves (mapped buffers).
+// Each memory of the host has one for objects that stay there (buffers held by a view). Maps places
+// to heaps, and writes the error messages.
 //
 // Threads: any. The heaps' memory consists of buffers of the context and ends with it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "heap/heap.hpp"
 #include "heap/magazines.hpp"
 #include "mover/kept_memory.hpp"
+#include "tier/frame.hpp"
 #include "tiermem/context.hpp"
 
 namespace tiermem {
@@ -29,13 +31,11 @@ class PlacedMemory final : public KeptMemory {
   /// Returns an object from the calling thread's magazines, or null: allocate() does the rest.
   static void* take_kept(const Context::Impl* context, Place place, std::uint64_t bytes,
                          std::uint64_t align) noexcept {
-    if (bytes > heap::kLargestKept || place.kind > Kind::dram || place.index != 0 ||
-        (align & (align - 1)) != 0 || align - 1 >= heap::kLeastAlign) [[unlikely]] {
+    if (bytes > heap::kLargestKept || (align & (align - 1)) != 0 || align - 1 >= heap::kLeastAlign)
+        [[unlikely]] {
       return nullptr;
     }
-    return heap::Magazines::take(context,
-                                 place.kind == Kind::any ? heap::Use::any : heap::Use::fixed,
-                                 heap::kept_class(bytes));
+    return heap::Magazines::take(context, use_of(place), heap::kept_class(bytes));
   }
   /// Frees an object into the calling thread's magazines. Returns false if it is not one, or if
   /// they have no room: free() does the rest.
@@ -68,18 +68,27 @@ class PlacedMemory final : public KeptMemory {
  private:
   class BufferSource;  // The source of a heap.
   struct Made;
+  static constexpr unsigned kMoves = kMostMemories;  // Instead of the number of a memory.
+
+  static heap::Use use_of(Place place) noexcept {
+    return place.index != 0 || place.kind > Kind::dram ? heap::use_of(place)
+           : place.kind == Kind::any                   ? heap::Use::any
+                                                       : heap::Use::fixed;
+  }
   template <typename Visit>
   void each_made(Visit&& visit) const;
   Result<heap::Heap*> heap_of(Place place);
   Result<std::uint64_t> size_of(const char* call, const void* block) const;
-  Result<heap::Heap*> heap(std::atomic<Made*>& which, bool moves);
+  Result<heap::Heap*> heap(unsigned which);
+  std::uint64_t budget_of(Place place) const;
   template <typename Do>
   void each_heap(Do&& act) const;
 
   Context::Impl& context_;
   // Made on first use, then constant. The table comes before the heaps.
   std::atomic<heap::ChunkTable*> table_{nullptr};
-  std::atomic<Made*> tiered_{nullptr}, fixed_{nullptr};
+  // By the number of the memory in which the objects stay; [kMoves] for memory that moves.
+  std::array<std::atomic<Made*>, kMostMemories + 1> heaps_{};
   std::mutex mutex_;    // Held to create one.
   Vector<Made*> left_;  // Heaps of ancestors. Changes only while the process has one thread.
 };

@@ -68,7 +68,8 @@ class HostMemory final : public Memory {
   Place place() const override { return place_; }
   /// Frames in a file appear in plain windows of large extents only: each is a mapping of its own.
   bool takes(const FrameRequest& request) const override {
-    return file_ == nullptr || (request.plain && request.pool != Pool::small);
+    return request.may_be_in(number()) &&
+           (file_ == nullptr || (request.plain && request.pool != Pool::small));
   }
   FrameId acquire_frame(const FrameRequest& request) override;
   void return_frame(FrameId frame) override;

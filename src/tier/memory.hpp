@@ -28,6 +28,10 @@ struct FrameRequest {
   std::uint64_t domain = 0;
   /// Its window, if it has one, is plain: the program touches it through views only, and may store.
   bool plain = true;
+  /// The number of the only memory of its space that may have the extent; kMostMemories: any may.
+  unsigned only = kMostMemories;
+
+  bool may_be_in(unsigned number) const { return only == kMostMemories || only == number; }
 };
 
 /// The accounting of a memory in bytes. used = in_use + cached, and used <= budget except after
@@ -62,7 +66,7 @@ class Memory {
 
   /// [mover] Returns whether the memory has such frames at all. The answer depends on the request
   /// alone, and is the same for all domains. acquire_frame() has none if it is false.
-  virtual bool takes(const FrameRequest&) const { return true; }
+  virtual bool takes(const FrameRequest& request) const { return request.may_be_in(number()); }
   /// [mover] Acquires a frame within the budget, preferring cached frames of its class. Returns an
   /// invalid id if there is no room. A frame is *fresh* until populate() has run: it has an address
   /// and a charge, and no pages.

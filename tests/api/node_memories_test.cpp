@@ -2,12 +2,14 @@
 // DRAM: every machine has it. tests/rig runs them on other nodes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "support/pattern.hpp"
 #include "tiermem/tiermem.hpp"
@@ -146,6 +148,41 @@ TEST_F(NodeMemories, buffer_prefers_the_node_then_its_bytes_are_there_and_dram_s
   Buffer plain = make_buffer(*context, 8 * kMiB, "plain");
   ASSERT_TRUE(write_pattern(plain, 2).ok());
   EXPECT_TRUE(all_in(*context, plain, kDram));
+}
+
+TEST_F(NodeMemories, objects_in_dram_are_refused_when_it_is_full_and_never_go_to_the_node) {
+  auto context = make("8M");
+  ASSERT_NE(context, nullptr);
+  std::vector<void*> objects;
+  auto made = context->malloc_at(kDram, 200'000);
+  for (; made.ok() && objects.size() < 100; made = context->malloc_at(kDram, 200'000)) {
+    objects.push_back(*made);
+  }
+  EXPECT_EQ(made.code(), Code::no_capacity);
+  EXPECT_LE(used(*context, kDram), 8 * kMiB);
+  EXPECT_EQ(used(*context, node()), 0u);
+  for (void* const each : objects) {
+    EXPECT_TRUE(context->free_ptr(each).ok());
+  }
+}
+
+TEST_F(NodeMemories, object_on_the_node_has_a_size_and_moves_to_dram_when_it_grows_there) {
+  auto context = make("8M");
+  ASSERT_NE(context, nullptr);
+  auto made = context->calloc_at(node(), 1000, 8);
+  ASSERT_TRUE(made.ok()) << made.message();
+  EXPECT_GT(used(*context, node()), 0u);
+  const std::uint64_t in_dram = used(*context, kDram);
+  auto* const words = static_cast<std::uint64_t*>(*made);
+  EXPECT_EQ(std::count(words, words + 1000, 0u), 1000);
+  words[999] = 7;
+  auto grown = context->realloc_at(kDram, *made, 1 << 20);
+  ASSERT_TRUE(grown.ok()) << grown.message();
+  EXPECT_EQ(static_cast<std::uint64_t*>(*grown)[999], 7u);
+  EXPECT_GT(used(*context, kDram), in_dram);
+  EXPECT_TRUE(context->free_ptr(*grown).ok());
+  const auto absent = context->malloc_at({Kind::numa, 999}, 8);
+  EXPECT_EQ(absent.code(), Code::unavailable);
 }
 
 TEST_F(NodeMemories, hint_names_a_memory_then_the_bytes_go_there) {

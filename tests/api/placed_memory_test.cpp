@@ -25,6 +25,8 @@ namespace {
 constexpr std::uint64_t kBudget = 16 * kMiB;
 constexpr Place kTiered{Kind::any, 0};
 constexpr Place kDram{Kind::dram, 0};
+constexpr Place kNode{Kind::numa, 0};
+constexpr Place kPmem{Kind::pmem, 0};
 constexpr int kFewer = kThreadSanitizer ? 4 : 1;
 
 struct Object {
@@ -66,8 +68,8 @@ struct PlacedMemory : ::testing::Test {
     EXPECT_EQ(context->usable_size(pointer).code(), Code::invalid_argument);
   }
   /// Returns whether another buffer can use the whole budget.
-  testing::AssertionResult budget_is_free() {
-    auto all = context->alloc(kBudget - 2 * kMiB);
+  testing::AssertionResult budget_is_free(Place place = kDram) {
+    auto all = context->alloc(kBudget - 2 * kMiB, {.preferred = place});
     if (!all.ok()) {
       return testing::AssertionFailure() << all.message();
     }
@@ -79,11 +81,40 @@ struct PlacedMemory : ::testing::Test {
   bool moves = false;
 };
 
-struct InEachPlace : PlacedMemory, ::testing::WithParamInterface<Place> {};
-INSTANTIATE_TEST_SUITE_P(Places, InEachPlace, ::testing::Values(kTiered, kDram),
-                         [](const auto& place) {
-                           return place.param.kind == Kind::any ? "tiered" : "dram";
-                         });
+struct InEachPlace : PlacedMemory, ::testing::WithParamInterface<Place> {
+  void SetUp() override {
+    const std::string more = GetParam() == kNode   ? "; numa=0:16M"
+                             : GetParam() == kPmem ? "; pmem=" + directory.path() + ":16M"
+                                                   : "";
+    auto probe = Context::create("dram=16M; nvme=off" + more);
+    if (!probe.ok()) {
+      GTEST_SKIP() << probe.message();
+    }
+    probe->reset();
+    open(more);
+  }
+  /// The memory that is charged for the objects.
+  Place memory() const { return GetParam() == kTiered ? kDram : GetParam(); }
+  std::uint64_t used() const {
+    const Stats stats = context->stats();
+    const TierStats* const tier = stats.tier(memory());
+    return tier != nullptr ? tier->used : 0;
+  }
+};
+const char* name_of(const ::testing::TestParamInfo<Place>& place) {
+  switch (place.param.kind) {
+    case Kind::any:
+      return "tiered";
+    case Kind::dram:
+      return "dram";
+    case Kind::numa:
+      return "numa";
+    default:
+      return "pmem";
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Places, InEachPlace, ::testing::Values(kTiered, kDram, kNode, kPmem),
+                         name_of);
 
 TEST_P(InEachPlace, an_object_has_the_size_and_alignment_that_was_asked_for) {
   std::vector<void*> blocks;
@@ -167,8 +198,8 @@ TEST_P(InEachPlace, objects_of_many_threads_keep_their_bytes) {
     end(each);
   }
   EXPECT_EQ(context->stats().placed_used, 0u);
-  EXPECT_LE(context->stats().dram_used, kBudget);
-  EXPECT_TRUE(budget_is_free());
+  EXPECT_LE(used(), kBudget);
+  EXPECT_TRUE(budget_is_free(memory()));
 }
 
 TEST_P(InEachPlace, what_is_freed_goes_back_to_the_budget) {
@@ -182,7 +213,7 @@ TEST_P(InEachPlace, what_is_freed_goes_back_to_the_budget) {
   EXPECT_EQ(stats.placed_used, 8 * kMiB);
   EXPECT_GE(stats.placed_held, 8 * kMiB);
   EXPECT_LE(stats.placed_held, 9 * kMiB);
-  EXPECT_GE(stats.dram_used, 8 * kMiB);
+  EXPECT_GE(used(), 8 * kMiB);
   if (GetParam() == kDram) {
     EXPECT_GE(stats.dram_pinned, 8 * kMiB);
   }
@@ -193,7 +224,7 @@ TEST_P(InEachPlace, what_is_freed_goes_back_to_the_budget) {
   EXPECT_EQ(stats.placed_used, 0u);
   EXPECT_LE(stats.placed_held, kMiB);  // One chunk.
   EXPECT_LE(stats.dram_pinned, kMiB);
-  EXPECT_TRUE(budget_is_free());
+  EXPECT_TRUE(budget_is_free(memory()));
 }
 
 // The last blocks that a thread frees are in many chunks, and it keeps them.
@@ -219,15 +250,15 @@ TEST_P(InEachPlace, blocks_that_a_thread_keeps_go_back_when_memory_is_short) {
   both.arrive_and_wait();
   EXPECT_EQ(context->stats().placed_used, 0u);
   EXPECT_GT(context->stats().placed_held, 2 * kMiB);
-  EXPECT_TRUE(budget_is_free());
+  EXPECT_TRUE(budget_is_free(memory()));
   if (GetParam() == kDram) {  // Other memory leaves without the heap.
     EXPECT_EQ(context->stats().placed_held, 0u);
   }
   both.arrive_and_wait();
   both.arrive_and_wait();
-  const Status lowered = context->set_budget(kDram, 4 * kMiB, Timeout::seconds(10));
+  const Status lowered = context->set_budget(memory(), 4 * kMiB, Timeout::seconds(10));
   EXPECT_TRUE(lowered.ok()) << lowered.message();
-  EXPECT_LE(context->stats().dram_used, 4 * kMiB);
+  EXPECT_LE(used(), 4 * kMiB);
   both.arrive_and_wait();
   thread.join();
 }
@@ -358,6 +389,40 @@ TEST_F(PlacedMemory, a_full_budget_is_an_error_that_says_who_has_it) {
   ASSERT_TRUE(large.ok()) << large.message();
   EXPECT_EQ(context->stats().placed_used, 12 * kMiB);
   end(*large);
+}
+
+// Objects of a memory are there and nowhere else, although others have room. A view of a buffer
+// that prefers the memory makes room for them.
+TEST_P(InEachPlace, a_full_memory_refuses_its_objects_by_name_and_leaves_the_others_alone) {
+  if (GetParam() == kTiered) {
+    GTEST_SKIP() << "these move";
+  }
+  Buffer buffer = make_buffer(*context, 8 * kMiB, "leaves");
+  ASSERT_TRUE(buffer.prefer(memory()).ok());
+  ASSERT_TRUE(write_pattern(buffer, 1).ok());
+  std::vector<Object> objects;
+  Result<Object> made = object(GetParam(), 100'000, 0);
+  for (; made.ok() && objects.size() < 1000; made = object(GetParam(), 100'000, objects.size())) {
+    objects.push_back(*made);
+  }
+  ASSERT_EQ(made.code(), Code::no_capacity);
+  EXPECT_GE(objects.size(), 12 * kMiB / 102'400);
+  EXPECT_LE(used(), kBudget);
+  EXPECT_EQ(made.status().info()->tier, memory());
+  EXPECT_EQ(made.status().info()->budget, kBudget);
+  EXPECT_STREQ(made.status().info()->setting, memory().kind == Kind::numa   ? "numa"
+                                              : memory().kind == Kind::pmem ? "pmem"
+                                                                            : "dram");
+  const Stats stats = context->stats();
+  for (const TierStats& tier : std::span(stats.tiers).first(stats.tier_count)) {
+    if (tier.place != memory() && tier.place.kind != Kind::block) {
+      EXPECT_LE(tier.used, 9 * kMiB) << "an object is in another memory";
+    }
+  }
+  for (const Object& each : objects) {
+    end(each);
+  }
+  EXPECT_EQ(wrong_words(buffer, 1), 0u);
 }
 
 TEST_F(PlacedMemory, what_cannot_be_is_refused_by_name) {

@@ -45,6 +45,10 @@ TEST_P(MemoryContract, every_frame_names_its_memory) {
       ASSERT_TRUE(frame.valid()) << bytes;
       EXPECT_EQ(frame.memory(), memory().number()) << bytes;
       give_back(frame);
+      const FrameRequest of_another{
+          .pool = each.pool, .bytes = each.bytes, .only = memory().number() == 0 ? 1U : 0U};
+      EXPECT_FALSE(memory().takes(of_another)) << bytes;
+      EXPECT_FALSE(memory().acquire_frame(of_another).valid()) << bytes;
     }
   }
   for (const std::uint64_t bytes : part_extents()) {

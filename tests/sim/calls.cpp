@@ -39,6 +39,9 @@ void Simulation::alloc() {
                 (mapped ? std::uint32_t{kMapped} : 0) |
                 (live.of_device ? kOfHeaps : std::uint32_t{0});
   shape.pool = windowed ? host_.window_pool(live.extent_bytes) : Pool::locked;
+  if (binds(shape, mapped)) {
+    shape.flags |= kBound;
+  }
   const std::string label = fmt::format("buffer{}", next_serial_);
   shape.label = label.c_str();
   const Handle spare = residency_.reuse_spare(shape, windowed);
@@ -66,8 +69,9 @@ void Simulation::alloc() {
   live.handle = *handle;
   live.model.assign(live.bytes, std::byte{0});
   live.unsure.assign(extents, false);
-  note("alloc {} bytes {} window {} spare {}{}{} prefers {}", label, live.bytes, windowed,
-       spare != 0, droppable ? " droppable" : "", mapped ? " mapped" : "", shape.preferred);
+  note("alloc {} bytes {} window {} spare {}{}{} {} {}", label, live.bytes, windowed, spare != 0,
+       droppable ? " droppable" : "", mapped ? " mapped" : "",
+       (shape.flags & kBound) != 0 ? "bound to" : "prefers", shape.preferred);
   if (mapped && swarm_.device_frames != 0) {
     Span span;
     const Access on_device{live.handle, 0, 1, kRead, {Kind::gpu, 0}, 0};
@@ -571,6 +575,13 @@ void Simulation::advise() {
     p.request.tier = memory_dice_() % 8 == 0 ? Place{} : host_.memory(some_memory()).place();
   }
   mover_.post(&p.request);
+}
+
+// Some buffers live in one memory of the host only, as objects by pointer do.
+bool Simulation::binds(const BufferShape& shape, bool mapped) {
+  return !swarm_.further_frames.empty() && memory_dice_() % 8 == 0 &&
+         host_.memory(shape.preferred)
+             .takes({shape.pool, std::uint64_t{1} << shape.extent_shift, 0, !mapped});
 }
 
 // Draws the memory of the host that a buffer prefers, by its number. Half of the buffers prefer the

@@ -77,7 +77,9 @@ class FakeMemory final : public AddressSpace, public Memory {
   std::span<Memory* const> memories() const override { return memories_; }
   bool host_addressable() const override { return !opaque_; }
 
-  bool takes(const FrameRequest& request) const override { return request.plain || !plain_only_; }
+  bool takes(const FrameRequest& request) const override {
+    return (request.plain || !plain_only_) && request.may_be_in(number());
+  }
   FrameId acquire_frame(const FrameRequest& request) override {
     dice_.crossed("acquire", request.bytes);
     if (!takes(request)) {

@@ -256,6 +256,7 @@ class Simulation {
   void compare_children();
   void advise();
   std::uint8_t some_memory();
+  bool binds(const BufferShape& shape, bool mapped);
 
   void finish(Pending& p);
   void count_fruitless(bool asks_again);

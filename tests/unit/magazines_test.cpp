@@ -14,6 +14,7 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -67,6 +68,24 @@ struct Threads : Heaps {
     }
   }
 };
+
+TEST(Uses, each_memory_has_a_use_that_no_other_heap_serves) {
+  std::set<std::uint32_t> all = {1, 2, 3};
+  for (const Kind kind : {Kind::numa, Kind::pmem}) {
+    for (const std::uint16_t index : {0, 1, 2, 7, 1023, 65535}) {
+      const Use use = use_of({kind, index});
+      EXPECT_TRUE(serves(static_cast<std::uint32_t>(use), use));
+      for (const std::uint32_t other : all) {
+        EXPECT_FALSE(serves(other, use)) << other;
+        EXPECT_FALSE(serves(static_cast<std::uint32_t>(use), Use{other})) << other;
+      }
+      EXPECT_TRUE(all.insert(static_cast<std::uint32_t>(use)).second);
+    }
+  }
+  EXPECT_TRUE(serves(3, Use::fixed));
+  EXPECT_TRUE(serves(3, Use::any));
+  EXPECT_FALSE(serves(1, Use::any));
+}
 
 TEST_F(Threads, kept_block_is_not_used_and_a_second_free_is_found) {
   void* const block = quick(64);

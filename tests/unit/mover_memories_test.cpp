@@ -303,6 +303,61 @@ TEST(MoverMemories, preferred_memory_is_pinned_then_room_is_made_by_rank) {
   m.release(view);
 }
 
+TEST(MoverMemories, bound_memory_is_full_then_room_is_made_there_although_others_have_some) {
+  Step m({.frames = 3, .slower = {1, 2}});
+  const Handle first = m.preferring(1), wanted = m.preferring(1, 1, kBound);
+  m.write(first, 1);
+  m.write(wanted, 2);
+  EXPECT_EQ(m.rank(wanted), 1u);
+  EXPECT_EQ(m.rank(first), 2u) << "it was only preferred, and sank";
+  EXPECT_EQ(m.value(first), 1);
+}
+
+TEST(MoverMemories, bound_memory_is_pinned_then_the_request_is_refused_by_its_name) {
+  Step m({.frames = 3, .slower = {1, 2}});
+  const Handle pinned = m.preferring(1, 1, kBound), wanted = m.preferring(1, 1, kBound);
+  m.write(pinned, 1);
+  Call& view = m.acquire(pinned, kRead);
+  Call& refused = m.prepare(RequestKind::acquire, {Step::access(wanted, kDiscard)});
+  refused.request.deadline_ns = m.now + 5 * Step::kMs;
+  m.post(refused);
+  m.end_all();
+  EXPECT_FALSE(refused.done()) << "the view may end";
+  m.at(refused.request.deadline_ns);
+  ASSERT_TRUE(refused.done());
+  EXPECT_EQ(refused.request.status.code(), Code::no_capacity);
+  EXPECT_EQ(refused.request.status.info()->tier, m.host.memory(1).place());
+  EXPECT_FALSE(m.resident(wanted));
+  m.release(view);
+  m.write(wanted, 2);
+  EXPECT_EQ(m.rank(wanted), 1u);
+}
+
+TEST(MoverMemories, bound_extents_never_fit_in_their_memory_then_they_are_refused_at_once) {
+  Step m({.frames = 4, .slower = {1}});
+  const Handle wide = m.preferring(1, 2, kBound);
+  Call& refused = m.post(RequestKind::acquire, {Step::access(wide, kDiscard)});
+  m.end_all();
+  ASSERT_TRUE(refused.done());
+  EXPECT_EQ(refused.request.status.code(), Code::no_capacity);
+}
+
+TEST(MoverMemories, one_request_has_extents_bound_to_different_memories_then_each_is_in_its_own) {
+  Step m({.frames = 2, .slower = {2, 1}});
+  const Handle first = m.preferring(0, 2, kBound), middle = m.preferring(1, 2, kBound),
+               last = m.preferring(2, 1, kBound);
+  Call& all =
+      m.post(RequestKind::acquire, {Step::access(first, kDiscard), Step::access(middle, kDiscard),
+                                    Step::access(last, kDiscard)});
+  m.end_all();
+  ASSERT_TRUE(all.done());
+  EXPECT_TRUE(all.request.status.ok()) << all.request.status.message();
+  EXPECT_EQ(m.rank(first, 0) + m.rank(first, 1), 0u);
+  EXPECT_EQ(m.rank(middle, 0) + m.rank(middle, 1), 2u);
+  EXPECT_EQ(m.rank(last), 2u);
+  m.release(all);
+}
+
 TEST(MoverMemories, extent_was_in_a_slot_then_it_comes_back_to_the_preferred_memory) {
   Step m({.frames = 3, .slower = {3}});
   const Handle far = m.preferring(1, 2);
