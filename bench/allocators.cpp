@@ -22,23 +22,25 @@ constexpr std::array kLibraries = {
         "mimalloc", {"libmimalloc.so.2", "libmimalloc.so.3"}, "mi_malloc", "mi_calloc", "mi_free"},
     Library{"jemalloc", {"libjemalloc.so.2"}, "malloc", "calloc", "free"}};
 
-/// memkind's functions take a kind; this one is ordinary memory.
+/// memkind's functions take a kind. An Allocator's functions have no state, so each kind has its
+/// own.
 struct Memkind {
   void* kind = nullptr;
   void* (*malloc)(void* kind, std::size_t bytes) = nullptr;
   void* (*calloc)(void* kind, std::size_t count, std::size_t bytes) = nullptr;
   void (*free)(void* kind, void* block) = nullptr;
 };
-Memkind g_memkind;  // Written before the functions below are passed on.
+enum MemkindUse : unsigned { kOrdinary, kOfNodes, kInFile, kMemkindUses };
+std::array<Memkind, kMemkindUses> g_memkinds;  // Written before the functions below are passed on.
 
-void* memkind_malloc(std::size_t bytes) {
-  return g_memkind.malloc(g_memkind.kind, bytes);
-}
-void* memkind_calloc(std::size_t count, std::size_t bytes) {
-  return g_memkind.calloc(g_memkind.kind, count, bytes);
-}
-void memkind_free(void* block) {
-  g_memkind.free(g_memkind.kind, block);
+template <MemkindUse use>
+Allocator of_memkind(const char* name) {
+  return {name,
+          [](std::size_t bytes) { return g_memkinds[use].malloc(g_memkinds[use].kind, bytes); },
+          [](std::size_t count, std::size_t bytes) {
+            return g_memkinds[use].calloc(g_memkinds[use].kind, count, bytes);
+          },
+          [](void* block) { g_memkinds[use].free(g_memkinds[use].kind, block); }};
 }
 
 template <typename Function>
@@ -63,14 +65,23 @@ void* open_library(const char* name, const std::array<const char*, 2>& files,
   return handle;
 }
 
-bool find_memkind(void* handle) {
-  auto* const kind = symbol<void**>(handle, "MEMKIND_DEFAULT");
-  g_memkind = {kind != nullptr ? *kind : nullptr,
-               symbol<decltype(Memkind::malloc)>(handle, "memkind_malloc"),
-               symbol<decltype(Memkind::calloc)>(handle, "memkind_calloc"),
-               symbol<decltype(Memkind::free)>(handle, "memkind_free")};
-  return g_memkind.kind != nullptr && g_memkind.malloc != nullptr && g_memkind.calloc != nullptr &&
-         g_memkind.free != nullptr;
+/// Finds the functions for a kind.
+bool find_memkind(void* handle, void* kind, MemkindUse use) {
+  Memkind& its = g_memkinds[use];
+  its = {kind, symbol<decltype(Memkind::malloc)>(handle, "memkind_malloc"),
+         symbol<decltype(Memkind::calloc)>(handle, "memkind_calloc"),
+         symbol<decltype(Memkind::free)>(handle, "memkind_free")};
+  return kind != nullptr && its.malloc != nullptr && its.calloc != nullptr && its.free != nullptr;
+}
+
+/// Returns the kind that the library defines by this name, or null.
+void* kind_of(void* handle, const char* name) {
+  auto* const kind = symbol<void**>(handle, name);
+  return kind != nullptr ? *kind : nullptr;
+}
+
+void* open_memkind(std::string& missing) {
+  return open_library("memkind", {"libmemkind.so.0"}, missing);
 }
 
 }  // namespace
@@ -98,14 +109,42 @@ std::vector<Allocator> allocators(Session& session, const char* benchmark) {
       found.push_back(allocator);
     }
   }
-  void* const memkind = open_library("memkind", {"libmemkind.so.0"}, missing);
-  if (memkind != nullptr && find_memkind(memkind)) {
-    found.push_back({"memkind", memkind_malloc, memkind_calloc, memkind_free});
+  void* const memkind = open_memkind(missing);
+  if (memkind != nullptr && find_memkind(memkind, kind_of(memkind, "MEMKIND_DEFAULT"), kOrdinary)) {
+    found.push_back(of_memkind<kOrdinary>("memkind"));
   }
   if (!missing.empty()) {
     session.note(fmt::format("{}, not compared: {}", benchmark, missing));
   }
   return found;
+}
+
+Allocator memkind_of_nodes(Session& session, const char* benchmark) {
+  std::string missing;
+  void* const memkind = open_memkind(missing);
+  if (memkind != nullptr && find_memkind(memkind, kind_of(memkind, "MEMKIND_REGULAR"), kOfNodes)) {
+    return of_memkind<kOfNodes>("memkind, MEMKIND_REGULAR");
+  }
+  session.note(fmt::format("{}, not compared: {}", benchmark,
+                           missing.empty() ? "memkind has no kind for nodes" : missing));
+  return {};
+}
+
+Allocator memkind_of_directory(Session& session, const char* benchmark,
+                               const std::string& directory, std::size_t bytes) {
+  std::string missing;
+  void* const memkind = open_memkind(missing);
+  using Create = int (*)(const char*, std::size_t, void**);
+  const auto create = memkind != nullptr ? symbol<Create>(memkind, "memkind_create_pmem") : nullptr;
+  void* kind = nullptr;
+  const int error = create != nullptr ? create(directory.c_str(), bytes, &kind) : 0;
+  if (error == 0 && memkind != nullptr && find_memkind(memkind, kind, kInFile)) {
+    return of_memkind<kInFile>("memkind, a file");
+  }
+  session.note(
+      fmt::format("{}, not compared: {}", benchmark,
+                  missing.empty() ? fmt::format("memkind_create_pmem: error {}", error) : missing));
+  return {};
 }
 
 }  // namespace tiermem::bench

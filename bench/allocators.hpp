@@ -21,4 +21,11 @@ struct Allocator {
 /// loaded. They stay loaded. Each one that could not be loaded is noted for `benchmark`.
 std::vector<Allocator> allocators(Session& session, const char* benchmark);
 
+/// Returns memkind's kind for the memory of the nodes with processors, or an empty name if it
+/// cannot be loaded; that is noted for `benchmark`.
+Allocator memkind_of_nodes(Session& session, const char* benchmark);
+/// Returns memkind's kind in a file of `bytes` in a directory, likewise.
+Allocator memkind_of_directory(Session& session, const char* benchmark,
+                               const std::string& directory, std::size_t bytes);
+
 }  // namespace tiermem::bench

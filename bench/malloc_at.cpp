@@ -1,12 +1,13 @@
-// Objects of 64 bytes by pointer, in DRAM, beside the machine's best allocator. Once each object is
-// freed before the next is created, and once a thousand are created before the first is freed.
+// Objects of 64 bytes by pointer, beside the machine's best allocator. Once each object is freed
+// before the next is created, and once a thousand are created before the first is freed.
+#include "bench/malloc_at.hpp"
+
 #include <fmt/format.h>
 
 #include <array>
 #include <utility>
 
 #include "base/error.hpp"
-#include "bench/allocators.hpp"
 #include "bench/core.hpp"
 #include "tiermem/tiermem.hpp"
 
@@ -15,13 +16,12 @@ namespace {
 
 constexpr std::uint64_t kBytes = 64;
 constexpr std::size_t kObjects = 1'000'000;
-constexpr std::size_t kBatch = 1000;
 
 /// Nanoseconds per object; negative if one could not be created. `batch` objects at a time are
 /// freed in the order of their creation.
 template <typename Make, typename End>
 double each(std::size_t batch, Make&& make, End&& end) {
-  std::array<void*, kBatch> objects{};
+  std::array<void*, kMallocBatch> objects{};
   const double start = now_seconds();
   for (std::size_t round = 0; round < kObjects / batch; ++round) {
     for (std::size_t i = 0; i < batch; ++i) {
@@ -40,17 +40,17 @@ double each(std::size_t batch, Make&& make, End&& end) {
 
 Result<Sample> sample(double ns, const std::string& who) {
   if (ns < 0) {
-    return fail(Code::no_capacity, "{} has no memory for {} objects of {} bytes", who, kBatch,
+    return fail(Code::no_capacity, "{} has no memory for {} objects of {} bytes", who, kMallocBatch,
                 kBytes);
   }
   return Sample{ns};
 }
 
-Result<Sample> ours(Context& context, std::size_t batch) {
+Result<Sample> ours(Context& context, Place place, std::size_t batch) {
   return sample(each(
                     batch,
                     [&]() -> void* {
-                      Result<void*> made = context.malloc_at({Kind::dram, 0}, kBytes);
+                      Result<void*> made = context.malloc_at(place, kBytes);
                       return made.ok() ? *made : nullptr;
                     },
                     [&](void* object) { (void)context.free_ptr(object); }),
@@ -66,27 +66,33 @@ Result<Sample> theirs(const Allocator& allocator, std::size_t batch) {
 
 }  // namespace
 
+Status compare_malloc_at(Session& session, Context& context, Place place, const std::string& name,
+                         std::size_t batch, double bar, const std::vector<Allocator>& others) {
+  std::vector<Peer> candidates;
+  for (const Allocator& other : others) {
+    candidates.push_back({other.name,
+                          fmt::format("{} malloc({}), a byte written, free; {} at a time",
+                                      other.name, kBytes, batch),
+                          [&other, batch] { return theirs(other, batch); }});
+  }
+  auto peer = best_of(session, name, Better::lower, 3, std::move(candidates), "ns");
+  if (!peer.ok()) {
+    return std::move(peer).status();
+  }
+  return session.compare(
+      name, "ns", Better::lower, bar, [&] { return ours(context, place, batch); }, *peer);
+}
+
 Status malloc_at(Session& session) {
   auto context = Context::create("dram=256M; nvme=off");
   if (!context.ok()) {
     return std::move(context).status();
   }
   const std::vector<Allocator> others = allocators(session, "malloc_at");
-  for (const std::size_t batch : {std::size_t{1}, kBatch}) {
+  for (const std::size_t batch : {std::size_t{1}, kMallocBatch}) {
     const std::string name = batch == 1 ? "malloc_at_64" : fmt::format("malloc_at_64_by_{}", batch);
-    std::vector<Peer> candidates;
-    for (const Allocator& other : others) {
-      candidates.push_back({other.name,
-                            fmt::format("{} malloc({}), a byte written, free; {} at a time",
-                                        other.name, kBytes, batch),
-                            [&other, batch] { return theirs(other, batch); }});
-    }
-    auto peer = best_of(session, name, Better::lower, 3, std::move(candidates), "ns");
-    if (!peer.ok()) {
-      return std::move(peer).status();
-    }
-    Status compared = session.compare(
-        name, "ns", Better::lower, 0, [&] { return ours(**context, batch); }, *peer);
+    Status compared =
+        compare_malloc_at(session, **context, {Kind::dram, 0}, name, batch, 0, others);
     if (!compared.ok()) {
       return compared;
     }

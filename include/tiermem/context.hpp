@@ -373,8 +373,8 @@ class TIERMEM_API Context {
   ///   device address never changes. Its bytes stay on the device, except while gpu_pause() has
   ///   moved them. The object belongs to the set that gpu_tag() last named in the calling thread.
   ///
-  /// Every object is charged to the budgets. The call waits for room that other bytes hold: up to 10
-  /// seconds for a GPU, 1 second elsewhere, and 1 second more for each 128 MiB of the object.
+  /// Every object is charged to the budgets. The call waits for room that other bytes hold: up to
+  /// 10 seconds for a GPU, 1 second elsewhere, and 1 second more for each 128 MiB of the object.
   /// With fork=follow a child of fork() has the objects of {any, 0}. Others stay with the parent.
   ///
   /// - `alignment`: a power of two up to 64 MiB, and not above the budget of the memory.

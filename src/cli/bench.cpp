@@ -27,6 +27,7 @@
 #include "bench/malloc_mix.hpp"
 #include "bench/mapped.hpp"
 #include "bench/scaling.hpp"
+#include "bench/tiers.hpp"
 #include "cli/command.hpp"
 #include "cli/json_file.hpp"
 #include "cli/option_facts.hpp"
@@ -55,6 +56,7 @@ std::span<const bench::Benchmark> suite_of(const std::string& name) {
   return name == "gpu"       ? bench::gpu_benchmarks()
          : name == "mapped"  ? bench::mapped_benchmarks()
          : name == "scaling" ? bench::scaling_benchmarks()
+         : name == "tiers"   ? bench::tiers_benchmarks()
                              : bench::core_benchmarks();
 }
 
@@ -218,7 +220,8 @@ int run(const Arguments& arguments) {
                                         arguments.suite, arguments.only));
   }
   if (std::any_of(chosen.begin(), chosen.end(), [](const bench::Benchmark& benchmark) {
-        return benchmark.run == bench::alloc_free || benchmark.run == bench::malloc_at;
+        return benchmark.run == bench::alloc_free || benchmark.run == bench::malloc_at ||
+               benchmark.run == bench::malloc_at_memories;
       })) {
     restart_with_best_malloc();
   }
@@ -293,7 +296,7 @@ void add_bench(CLI::App& program, int& exit) {
   command->add_option("suite", arguments->suite, "The suite of benchmarks.")
       ->type_name("SUITE")
       ->required()
-      ->check(one_of({"core", "mapped", "gpu", "scaling"}));
+      ->check(one_of({"core", "mapped", "gpu", "scaling", "tiers"}));
   command
       ->add_option("--only", arguments->only,
                    "Run only the benchmarks with a name that begins so, or that of a result.")

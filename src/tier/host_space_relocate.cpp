@@ -1,8 +1,7 @@
 // How the bytes of a frame of the host go to a frame of another memory of the host. A frame belongs
 // to one worker at a time.
-#include <cstring>
-
 #include "base/error.hpp"
+#include "os/large_copy.hpp"
 #include "tier/host_space.hpp"
 
 namespace tiermem {
@@ -44,7 +43,7 @@ Status HostSpace::relocate(FrameId from, FrameId to, std::byte* at, bool& home) 
     return got;
   }
   if (at == nullptr) {
-    std::memcpy(memory.home(to), memory_of(from).home(from), memory.bytes_of(to));
+    host::copy_large(memory.home(to), memory_of(from).home(from), memory.bytes_of(to));
     return {};
   }
   return frame_of(from).record.mapped ? relocate_mapped(from, to, at)
@@ -56,14 +55,14 @@ Status HostSpace::relocate_mapped(FrameId from, FrameId to, std::byte* at) {
   if (Status out = withdraw(from, at); !out.ok()) {
     return out;
   }
-  std::memcpy(memory_of(to).home(to), memory_of(from).home(from), memory_of(to).bytes_of(to));
+  host::copy_large(memory_of(to).home(to), memory_of(from).home(from), memory_of(to).bytes_of(to));
   return restore(to, at);
 }
 
 // No view exists, so the bytes in the window do not change, and the other frame has them before
 // they are dropped there.
 Status HostSpace::relocate_in_window(FrameId from, FrameId to, std::byte* at, bool& home) {
-  std::memcpy(memory_of(to).home(to), at, memory_of(to).bytes_of(to));
+  host::copy_large(memory_of(to).home(to), at, memory_of(to).bytes_of(to));
   if (Status out = unmap(from, at); !out.ok()) {
     return out;
   }
@@ -107,7 +106,7 @@ Status HostSpace::relocate_to_place(FrameId from, FrameId to, std::byte* at) {
   if (Status got = memory_of(to).populate(to, false, at); !got.ok() && show(from, at).ok()) {
     return got;
   }
-  std::memcpy(at, source.home(), source.bytes());
+  host::copy_large(at, source.home(), source.bytes());
   Mechanism used{};
   return map(to, at, used);
 }
