@@ -274,7 +274,7 @@ Status pmem_write(Session& session) {
 Status malloc_at_memories(Session& session) {
   const std::vector<unsigned> nodes = nodes_with_memory();
   if (nodes.empty()) {
-    session.skip("malloc_at_64_numa", "the kernel tells of no node with memory");
+    session.skip("malloc_at_64_numa", "sysfs shows no node with memory");
   } else if (const Allocator peer = memkind_of_nodes(session, "malloc_at_64_numa");
              !peer.name.empty()) {
     const unsigned node = nodes.back();
