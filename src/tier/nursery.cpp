@@ -2,6 +2,7 @@
 #include "tier/nursery.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -13,7 +14,6 @@ namespace tiermem {
 namespace {
 
 constexpr std::uint64_t kSlotBytes = host::kHugePage;
-constexpr std::uint64_t kSlots = 32;  // More than the number of workers.
 
 Status dress(std::byte* address, std::uint64_t bytes, bool huge) {
   best_effort(host::advise(address, bytes, huge ? host::Advise::huge : host::Advise::no_huge),
@@ -65,23 +65,14 @@ Result<std::unique_ptr<Nursery>> Nursery::create(const Userfault& userfault, boo
 }
 
 Nursery::Nursery(const Userfault& userfault, bool huge, host::AddressRange range)
-    : userfault_(userfault), huge_(huge), range_(std::move(range)) {
-  free_all();
-}
-
-void Nursery::free_all() {
-  free_.clear();
-  for (std::uint64_t i = kSlots; i > 0; --i) {
-    free_.push_back(range_.data() + (i - 1) * kSlotBytes);
-  }
-}
+    : userfault_(userfault), huge_(huge), range_(std::move(range)) {}
 
 Status Nursery::follow_fork() {
   if (Status again = host::reserve_again(range_, kSlotBytes); !again.ok()) {
     return again;
   }
   opened_ = kSlots;
-  free_all();
+  free_ = kAllFree;
   return dress(range_.data(), range_.bytes(), huge_);
 }
 
@@ -89,24 +80,25 @@ Status Nursery::follow_fork() {
 // errno, if the kernel refuses that.
 std::byte* Nursery::take_slot() {
   std::unique_lock lock(mutex_);
-  slot_free_.wait(lock, [&] { return !free_.empty(); });
-  std::byte* const slot = free_.back();
-  const auto number = static_cast<std::uint64_t>(slot - range_.data()) / kSlotBytes;
+  slot_free_.wait(lock, [&] { return free_ != 0; });
+  const auto number = static_cast<unsigned>(std::countr_zero(free_));
+  std::byte* const slot = range_.data() + number * kSlotBytes;
+  // The slots below are open: each was the lowest free one when it was taken first.
   if (number >= opened_) {
-    std::byte* const from = range_.data() + opened_ * kSlotBytes;
-    if (host::open_range(from, static_cast<std::uint64_t>(slot - from) + kSlotBytes) != 0) {
+    if (host::open_range(slot, kSlotBytes) != 0) {
       return nullptr;
     }
     opened_ = number + 1;
   }
-  free_.pop_back();
+  free_ &= free_ - 1;
   return slot;
 }
 
 void Nursery::give_slot(std::byte* slot) {
   {
+    const auto number = static_cast<std::uint64_t>(slot - range_.data()) / kSlotBytes;
     const std::lock_guard lock(mutex_);
-    free_.push_back(slot);
+    free_ |= std::uint64_t{1} << number;
   }
   slot_free_.notify_one();
 }

@@ -13,7 +13,6 @@
 #include <memory>
 #include <mutex>
 
-#include "base/arena.hpp"
 #include "os/host_memory.hpp"
 #include "os/userfault.hpp"
 
@@ -35,7 +34,6 @@ class Nursery {
 
  private:
   Nursery(const Userfault& userfault, bool huge, host::AddressRange range);
-  void free_all();
   std::byte* take_slot();
   void give_slot(std::byte* slot);
   Status fill_piece(std::byte* slot, std::byte* home, std::uint64_t bytes, bool require_huge,
@@ -46,8 +44,10 @@ class Nursery {
   host::AddressRange range_;
   std::mutex mutex_;
   std::condition_variable slot_free_;
-  Vector<std::byte*> free_;   // Guarded by mutex_, like the next member.
-  std::uint64_t opened_ = 0;  // Slots below this number are accessible.
+  static constexpr unsigned kSlots = 32;  // More than the number of workers.
+  static constexpr std::uint64_t kAllFree = (std::uint64_t{1} << kSlots) - 1;
+  std::uint64_t free_ = kAllFree;  // A bit for each slot. Guarded by mutex_, like the next member.
+  std::uint64_t opened_ = 0;       // Slots below this number are accessible.
 };
 
 /// Populates accessible addresses with zeroed pages. With `huge`, returns the number of 2 MiB

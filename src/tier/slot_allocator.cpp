@@ -134,7 +134,7 @@ std::uint64_t SlotAllocator::growth_for(std::uint16_t number, std::uint64_t byte
   const std::uint64_t cut = device.size / bytes * bytes;
   const std::uint64_t begin = end_is_free(device, cut) ? cut : round_up(device.size, bytes);
   const std::uint64_t needed = begin + bytes;
-  if (most <= device.size || needed > most) {
+  if (needed > most) {
     return 0;
   }
   return std::min(most, round_up(std::max(needed, device.size + step), kChunkBytes));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 
@@ -61,6 +62,35 @@ TEST_P(TwoMemories, frames_of_both_are_neighbours_in_one_window) {
     EXPECT_TRUE(space->memory(i).test_consistent());
   }
   space->release_window(at, 2 * kExtent);
+}
+
+// The preload library asks for any address of the program.
+TEST_P(TwoMemories, address_is_in_no_window_then_nothing_is_lent_taken_back_or_given_away) {
+  std::array<std::byte, 64> own{};
+  EXPECT_TRUE(space->lend_window(own.data(), own.size()));
+  EXPECT_EQ(space->take_back_window(own.data(), own.size()), EINVAL);
+  EXPECT_TRUE(space->give_away(own.data(), own.size()));
+  bool is_own = true;
+  EXPECT_EQ(space->stretch(own.data(), own.size(), is_own), own.size());
+  EXPECT_FALSE(is_own);
+}
+
+TEST_P(TwoMemories, part_of_a_window_is_lent_then_it_is_not_own_until_it_is_taken_back) {
+  const bool mapped = GetParam() == Mechanism::uffd_move || GetParam() == Mechanism::copy;
+  std::byte* const at = window(mapped);
+  const auto own = [&](std::uint64_t offset, std::uint64_t bytes) {
+    bool is_own = false;
+    EXPECT_EQ(space->stretch(at + offset, bytes, is_own), bytes) << offset;
+    return is_own;
+  };
+  ASSERT_TRUE(space->lend_window(at + 65536, 65536));
+  EXPECT_TRUE(own(0, 65536));
+  EXPECT_FALSE(own(65536, 65536));
+  EXPECT_TRUE(own(131072, 65536));
+  bool is_own = false;
+  EXPECT_EQ(space->stretch(at, 2 * 65536, is_own), 65536U) << "the two parts are not alike";
+  EXPECT_EQ(space->take_back_window(at + 65536, 65536), 0);
+  EXPECT_TRUE(own(65536, 65536));
 }
 
 TEST_P(TwoMemories, one_is_full_then_the_other_still_has_room) {

@@ -116,6 +116,25 @@ TEST(MoverMemories,
   EXPECT_EQ(m.value(b), 2);
 }
 
+// No event tells when the kernel has pages again.
+TEST(MoverMemories, memory_has_no_pages_then_a_waiting_request_tries_it_again_by_itself) {
+  Step m({.frames = 1, .slower = {1}});
+  const Handle pinned = m.buffer(), wanted = m.buffer();
+  Call& view = m.acquire(pinned, kWrite);
+  m.end_all();
+  ASSERT_EQ(view.code(), Code::ok);
+  m.dice.fail("populate");
+  Call& waits = m.post(RequestKind::acquire, {Step::access(wanted, kWrite)});
+  m.end_all();
+  for (int i = 0; i < 100 && !waits.done(); ++i) {
+    ASSERT_NE(m.next, Mover::kNever) << "the request waits, and nothing wakes the mover";
+    m.at(m.next);
+    m.end_all();
+  }
+  EXPECT_EQ(waits.code(), Code::ok);
+  EXPECT_EQ(m.rank(wanted), 1u);
+}
+
 TEST(MoverMemories, relocation_is_under_way_then_a_touch_waits_and_finds_its_bytes) {
   Step m({.frames = 2, .slower = {2}});
   const Handle a = m.mapped(), b = m.buffer();

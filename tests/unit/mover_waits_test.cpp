@@ -448,6 +448,32 @@ TEST(MoverWaits, a_smaller_budget_is_met_by_evicting_and_one_that_is_late_is_tak
   EXPECT_EQ(m.host.usage().budget, 2 * M::kExtent);
 }
 
+// The driver refused memory, so the device made do with less. A change of its budget that is late
+// goes back to the whole one.
+TEST(MoverWaits, late_budget_of_a_device_short_of_memory_goes_back_to_the_one_before_the_shortage) {
+  M m({.devices = 1, .on_device = 3});
+  const Call& held = m.acquire(m.buffer(), kWrite, kGpu);
+  m.end_all();
+  ASSERT_EQ(held.code(), Code::ok);
+  m.dice.fail("populate");
+  Call& waits = m.prepare(RequestKind::acquire, {M::access(m.buffer(), kWrite, kGpu)});
+  waits.request.deadline_ns = m.now + 10 * M::kMs;
+  m.post(waits);
+  m.end_all();
+  ASSERT_EQ(m.gpu[0].usage().budget, M::kExtent) << "as much as it has";
+  m.at(waits.request.deadline_ns);
+  ASSERT_EQ(waits.code(), Code::no_capacity);
+  Call& late = m.prepare(RequestKind::set_budget);
+  late.request.value = 0;
+  late.request.tier = kGpu;
+  late.request.deadline_ns = m.now + M::kMs;
+  m.post(late);
+  m.settle();
+  m.at(late.request.deadline_ns);
+  EXPECT_EQ(late.code(), Code::no_capacity);
+  EXPECT_EQ(m.gpu[0].usage().budget, 3 * M::kExtent);
+}
+
 TEST(MoverWaits, a_budget_is_met_in_the_step_in_which_a_pin_falls) {
   M m({.frames = 2});
   Call& view = m.acquire(m.buffer(), kRead);
