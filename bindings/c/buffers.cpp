@@ -22,11 +22,11 @@ tm_status translate(const char* call, const tm_buffer_options* theirs, BufferOpt
                   call);
   }
   constexpr std::uint32_t kKnown =
-      TM_MAPPED | TM_DROPPABLE | TM_NO_CHECKSUM | TM_ISOLATED | TM_PRIVATE;
+      TM_MAPPED | TM_DROPPABLE | TM_NO_CHECKSUM | TM_ISOLATED | TM_PRIVATE | TM_INTERLEAVED;
   if ((c.flags & ~kKnown) != 0) {
     return refuse(Code::invalid_argument,
                   "{}: flags {:#x}; accepted are TM_MAPPED, TM_DROPPABLE, TM_NO_CHECKSUM, "
-                  "TM_ISOLATED and TM_PRIVATE",
+                  "TM_ISOLATED, TM_PRIVATE and TM_INTERLEAVED",
                   call, c.flags);
   }
   if (c.advice > TM_NEXT_USE) {

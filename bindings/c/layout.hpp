@@ -63,6 +63,7 @@ static_assert(TM_READ == number(kRead) && TM_WRITE == number(kWrite));
 static_assert(TM_DISCARD == number(kDiscard));
 static_assert(TM_DROPPABLE == number(kDroppable) && TM_KEEP_ON_FREE == number(kKeepOnFree));
 static_assert(TM_PRIVATE == number(kPrivate));
+static_assert(TM_INTERLEAVED == number(kInterleaved));
 static_assert(TM_NO_CHECKSUM == number(kNoChecksum) && TM_ISOLATED == number(kIsolated));
 
 static_assert(TM_STREAM_HOST == number(StreamOrder::kHost));

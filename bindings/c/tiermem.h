@@ -304,7 +304,8 @@ typedef struct tm_buffer_options {
   uint64_t extent_bytes;
   /** Alignment of view addresses: a power of two up to the extent size; 0: 4096. */
   uint64_t alignment;
-  uint32_t flags;  /**< #TM_MAPPED, #TM_DROPPABLE, #TM_NO_CHECKSUM, #TM_ISOLATED, #TM_PRIVATE. */
+  /** #TM_MAPPED, #TM_DROPPABLE, #TM_NO_CHECKSUM, #TM_ISOLATED, #TM_PRIVATE, #TM_INTERLEAVED. */
+  uint32_t flags;
   uint32_t advice; /**< A hint for the whole buffer; #TM_ADVICE_NORMAL for none. */
   /**
    * The host memory where the bytes live: {#TM_DRAM, 0}, {#TM_NUMA, n} of the option `numa`, or
@@ -332,7 +333,13 @@ enum {
    * For tm_adopt_file(): views, and with #TM_MAPPED the program, may write. The written bytes
    * belong to the buffer; the file is never written.
    */
-  TM_PRIVATE = 32
+  TM_PRIVATE = 32,
+  /**
+   * The extents are spread over DRAM and the memories of the option `numa`, in the ratio of their
+   * bandwidths: extent by extent they prefer one of these. It is for large buffers that all threads
+   * read. Without such memories it has no effect. Not together with #tm_buffer_options.preferred.
+   */
+  TM_INTERLEAVED = 64
 };
 
 /**

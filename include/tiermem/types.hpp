@@ -152,6 +152,11 @@ enum BufferFlags : std::uint32_t {
   /// For adopt_file(): views, and with kMapped the program, may write. The written bytes belong to
   /// the buffer and go to the block tier; the file is never written.
   kPrivate = 32,
+  /// The extents are spread over DRAM and the memories of the option `numa`, in the ratio of their
+  /// bandwidths: extent by extent they prefer one of these. It is for large buffers that all
+  /// threads
+  /// read. Without such memories it has no effect. Not together with BufferOptions::preferred.
+  kInterleaved = 64,
 };
 
 struct BufferOptions {

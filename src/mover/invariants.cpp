@@ -223,7 +223,7 @@ std::string Mover::check_invariants() {
         if (has_frame && !directory_.frame_request(ref, space)
                               .may_be_in(directory_.frame(space, ref).memory())) {
           return fmt::format("extent {} is bound to memory {}, and its frame is in {}", ref,
-                             static_cast<unsigned>(extent.preferred),
+                             directory_.frame_request(ref, space).only,
                              directory_.frame(space, ref).memory());
         }
         const std::uint64_t ordered = bytes_in_order(space, ref);

@@ -336,6 +336,8 @@ void read_nodes(Tree& tree, Topology& all) {
     node.distances = read_distances(tree, at, online ? *online : ids);
     node.access0 = read_access(tree, at, "access0");
     node.access1 = read_access(tree, at, "access1");
+    node.weight =
+        tree.id(fmt::format("/sys/kernel/mm/mempolicy/weighted_interleave/node{}", node.id));
   }
 }
 

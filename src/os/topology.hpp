@@ -60,6 +60,8 @@ struct MemoryNode {
   MemoryKind kind = MemoryKind::unknown;
   std::map<unsigned, unsigned> distances;  ///< From this node to a node; 10 is local.
   std::optional<NodeAccess> access0, access1;
+  /// Its share when the kernel interleaves pages by weight (Linux 6.9).
+  std::optional<unsigned> weight;
 };
 
 /// A tier of the kernel: nodes of similar speed. The kernel demotes pages to higher numbers.

@@ -7,14 +7,17 @@
 // retire() take a mutex. `mark_freed` is the only step that makes a handle stale.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 
 #include "base/arena.hpp"
 #include "policy/compression.hpp"
+#include "policy/interleave.hpp"
 #include "residency/context_tag.hpp"
 #include "residency/extents.hpp"
 #include "residency/label.hpp"
@@ -29,7 +32,8 @@ inline constexpr std::uint32_t kOfHeaps = 1u << 31;
 /// The same as kOfHeaps, for a buffer that only devices use. Even with several extents it has no
 /// window on the host, where its frames then never move. A view there covers one extent.
 inline constexpr std::uint32_t kOfDevice = 1u << 30;
-/// Its extents live in the memory of the host that they prefer, and in no other memory of the host.
+/// Its extents live in the memory of the host that the buffer prefers, and in no other memory of
+/// the host, whatever a hint says.
 inline constexpr std::uint32_t kBound = 1u << 27;
 /// Pieces of its extents are read separately: it was allocated with the advice random.
 inline constexpr std::uint32_t kInPieces = 1u << 29;
@@ -99,6 +103,20 @@ class Buffers {
  public:
   /// `tag`: the tag of the context.
   Buffers(Extents& extents, std::uint32_t capacity, std::uint64_t tag);
+
+  /// Sets the memories for the extents of buffers with kInterleaved, by interleave_order(). Call it
+  /// before the first create().
+  void set_interleave(std::span<const std::uint8_t> order) noexcept {
+    interleave_length_ = std::min(order.size(), interleave_.size());
+    std::copy_n(order.begin(), interleave_length_, interleave_.begin());
+  }
+  /// Returns the number of the memory that an extent of a buffer prefers when it begins. `number`:
+  /// that of the extent within its buffer.
+  std::uint8_t preferred_of(const BufferRecord& record, std::uint32_t number) const noexcept {
+    const bool spread = (record.flags.load(std::memory_order_relaxed) & kInterleaved) != 0;
+    return spread && interleave_length_ != 0 ? interleave_[number % interleave_length_]
+                                             : record.preferred.load(std::memory_order_relaxed);
+  }
 
   /// Creates a record with extents that have not begun: Extents::begin(). Errors: no_capacity: no
   /// handles or extents are left, or the kernel refuses the memory for their records.
@@ -198,6 +216,10 @@ class Buffers {
     return generation << kIndexBits | (index + 1);
   }
   Handle begin_next_life(std::uint32_t index) noexcept;
+
+  // Constant after set_interleave().
+  std::array<std::uint8_t, kLongestInterleave> interleave_{};
+  std::size_t interleave_length_ = 0;
 
   static constexpr std::uint32_t kWordsInLine = 64 / sizeof(ExtentWord);
   static constexpr std::uint32_t kBlockWords = 512;

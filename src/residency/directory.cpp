@@ -24,7 +24,7 @@ FrameRequest Directory::frame_request(ExtentRef ref, unsigned space) const {
           .bytes = bytes_of(ref),
           .domain = domain,
           .plain = plain,
-          .only = bound ? at(ref).preferred : kMostMemories};
+          .only = bound ? record.preferred.load(std::memory_order_relaxed) : kMostMemories};
 }
 
 std::byte* Directory::address_in_window(ExtentRef ref, unsigned space) const {

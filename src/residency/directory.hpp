@@ -44,7 +44,9 @@ class Directory {
     if (!extents_->begin(ref, buffer, adopted)) {
       return;
     }
-    at(ref).preferred = buffers_->at(buffer).preferred.load(std::memory_order_relaxed) & 0xf;
+    const BufferRecord& record = buffers_->at(buffer);
+    const std::uint32_t number = ref - record.first.load(std::memory_order_relaxed);
+    at(ref).preferred = buffers_->preferred_of(record, number) & 0xf;
     if (adopted) {
       return_to_file(ref);
     }

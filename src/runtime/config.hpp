@@ -63,6 +63,9 @@ struct Config {
   } dram;
   /// Memories of NUMA nodes behind DRAM, in the order of demotion.
   std::vector<NodeMemory> numa;
+  /// The bandwidths of DRAM and of these memories, in one unit; 0: not known. For interleaved
+  /// buffers. judge_numa() sets it.
+  std::vector<std::uint64_t> bandwidths;
   /// Memories in persistent memory behind these, in the order of demotion: directories, and DAX
   /// devices. `bytes` 0: the whole device.
   std::vector<BlockDevice> pmem;

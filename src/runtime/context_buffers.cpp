@@ -63,7 +63,7 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   if (!extents) {
     return too_large("alloc", bytes, extent, most);
   }
-  constexpr std::uint32_t kKnown = kMapped | kDroppable | kNoChecksum | kIsolated;
+  constexpr std::uint32_t kKnown = kMapped | kDroppable | kNoChecksum | kIsolated | kInterleaved;
   if ((options.flags & ~kKnown) != 0) {
     return fail(Code::unsupported, "alloc: flags {:#x} are not known to this version; remove them",
                 options.flags & ~kKnown);
@@ -71,7 +71,7 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
   const bool wants_mapped = (options.flags & kMapped) != 0;
   const bool windowed = wants_mapped || *extents > 1;
   if (Status status = check_preferred(
-          "alloc", options.label, options.preferred,
+          "alloc", options,
           {windowed ? host_space_->window_pool(extent) : Pool::locked, extent, 0, !wants_mapped});
       !status.ok()) {
     return status;
@@ -125,6 +125,16 @@ Status Context::Impl::cannot_prefer(const char* call, const char* label, Place p
               "{}: buffer '{}' prefers {}, which is not a tier of this context; its host memories "
               "are {}; prefer one of these, or add the tier with the option numa, pmem or gpu",
               call, shown.get().or_none(), place_name(place), memories);
+}
+
+Status Context::Impl::check_preferred(const char* call, const BufferOptions& options,
+                                      const FrameRequest& extent) const {
+  if ((options.flags & kInterleaved) != 0 && options.preferred.kind != Kind::any) {
+    return fail(Code::invalid_argument,
+                "{}: buffer '{}' is interleaved and prefers {}; pass one of the two", call,
+                options.label != nullptr ? options.label : "", place_name(options.preferred));
+  }
+  return check_preferred(call, options.label, options.preferred, extent);
 }
 
 Status Context::Impl::check_preferred(const char* call, const char* label, Place place,
@@ -240,7 +250,8 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   if (path == nullptr || path[0] == '\0') {
     return fail(Code::invalid_argument, "adopt_file: the path is empty; pass the path of a file");
   }
-  constexpr std::uint32_t kKnown = kMapped | kPrivate | kDroppable | kNoChecksum | kIsolated;
+  constexpr std::uint32_t kKnown =
+      kMapped | kPrivate | kDroppable | kNoChecksum | kIsolated | kInterleaved;
   if ((options.flags & ~kKnown) != 0) {
     return fail(Code::unsupported,
                 "adopt_file: flags {:#x} are not known to this version; remove them",
@@ -254,7 +265,7 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   }
   const ForkGate::Pass pass(gate_);
   const bool stays_plain = (options.flags & kPrivate) != 0 && (options.flags & kMapped) == 0;
-  if (Status status = check_preferred("adopt_file", options.label, options.preferred,
+  if (Status status = check_preferred("adopt_file", options,
                                       {host_space_->window_pool(extent), extent, 0, stays_plain});
       !status.ok()) {
     return status;

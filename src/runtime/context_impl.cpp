@@ -151,6 +151,7 @@ Status Context::Impl::build(const HostFacts&) {
     return std::move(space).status();
   }
   host_space_ = std::move(space).value();
+  residency.buffers.set_interleave(interleave_order(config.bandwidths));
   // Read-ahead of a scan: enough for any device's depth, but not enough to evict itself.
   constexpr std::uint64_t kMostAhead = std::uint64_t{32} << 20;
   faults_.attach(*host_space_, std::min(kMostAhead, config.dram.budget / 4));

@@ -276,6 +276,8 @@ class Context::Impl {
   // context_buffers.cpp
   Status cannot_prefer(const char* call, const char* label, Place place) const;
   /// Refuses a place that is not a tier of the context, or a memory that does not take the buffer.
+  Status check_preferred(const char* call, const BufferOptions& options,
+                         const FrameRequest& extent) const;
   Status check_preferred(const char* call, const char* label, Place place,
                          const FrameRequest& extent) const;
 

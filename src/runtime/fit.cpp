@@ -315,6 +315,48 @@ void warn_of_order(Config& config, const Topology& topology) {
   }
 }
 
+// Returns the bandwidth of the fastest of these nodes as `figure` tells it, or 0.
+template <typename Figure>
+std::uint64_t fastest(const Topology& topology, const std::vector<unsigned>& ids, Figure&& figure) {
+  std::uint64_t most = 0;
+  for (const unsigned id : ids) {
+    most = std::max<std::uint64_t>(most, figure(*topology.node(id)));
+  }
+  return most;
+}
+
+// The shares that an administrator has set come first, and then the figures of the firmware. The
+// kernel's own shares are all equal before Linux 6.16.
+std::vector<std::uint64_t> bandwidths_of(const Config& config, const Topology& topology) {
+  std::vector<std::vector<unsigned>> memories(1);
+  for (const MemoryNode& node : topology.nodes) {
+    const bool named = std::any_of(config.numa.begin(), config.numa.end(),
+                                   [&](const NodeMemory& each) { return each.index == node.id; });
+    if (node.cpus && !node.cpus->empty() && !named) {
+      memories.front().push_back(node.id);
+    }
+  }
+  for (const NodeMemory& each : config.numa) {
+    memories.push_back({each.index});
+  }
+  const auto all = [&](auto&& figure) {
+    std::vector<std::uint64_t> found;
+    for (const std::vector<unsigned>& ids : memories) {
+      found.push_back(fastest(topology, ids, figure));
+    }
+    return found;
+  };
+  const auto weights = all([](const MemoryNode& node) { return node.weight.value_or(0); });
+  const auto [least, most] = std::minmax_element(weights.begin(), weights.end());
+  if (*least != 0 && *least != *most) {
+    return weights;
+  }
+  return all([](const MemoryNode& node) {
+    const auto& access = node.access1 ? node.access1 : node.access0;
+    return access ? access->read_mib_s.value_or(0) : 0;
+  });
+}
+
 }  // namespace
 
 Status judge_numa(Config& config, const Topology& topology) {
@@ -340,6 +382,7 @@ Status judge_numa(Config& config, const Topology& topology) {
                                        human_bytes(tier.bytes), human_bytes(free)));
   }
   warn_of_order(config, topology);
+  config.bandwidths = bandwidths_of(config, topology);
   return {};
 }
 

@@ -42,8 +42,8 @@ PathFacts look_at_path(const std::string& path);
 /// to config.warnings.
 Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look);
 
-/// Checks the memories of NUMA nodes, and gives those without a size 80 % of what is free. Warns if
-/// a slower node is named before a faster one.
+/// Checks the memories of NUMA nodes, gives those without a size 80 % of what is free, and looks up
+/// the bandwidths for interleaved buffers. Warns if a slower node is named before a faster one.
 ///
 /// Errors: invalid_argument: the machine has no such memory, or less; no_capacity: a node without a
 /// size has too little free memory.

@@ -185,6 +185,45 @@ TEST_F(NodeMemories, object_on_the_node_has_a_size_and_moves_to_dram_when_it_gro
   EXPECT_EQ(absent.code(), Code::unavailable);
 }
 
+constexpr std::uint64_t kPart = 256 * 1024;
+
+// Returns the share of the buffer's parts that are in the memory at the place.
+double share_in(Context& context, const Buffer& buffer, Place place) {
+  double there = 0;
+  for (std::uint64_t at = 0; at < buffer.size(); at += kPart) {
+    const auto where = context.why(buffer.handle(), at);
+    there += where.ok() && where->place == place ? kPart : 0;
+  }
+  return there / static_cast<double>(buffer.size());
+}
+
+// The machine may tell bandwidths: then DRAM may have up to 32 of 33 extents.
+TEST_F(NodeMemories, buffer_is_interleaved_then_each_memory_has_its_share_of_the_extents) {
+  auto context = make_context("dram=64M; numa=" + std::to_string(node_) + ":64M; nvme=off");
+  ASSERT_NE(context, nullptr);
+  for (const bool mapped : {false, true}) {
+    SCOPED_TRACE(mapped);
+    const std::uint32_t flags = kInterleaved | (mapped ? std::uint32_t{kMapped} : 0);
+    auto made =
+        context->alloc(48 * kMiB, {.extent_bytes = kPart, .flags = flags, .label = "spread"});
+    if (mapped && made.code() == Code::unsupported) {
+      continue;  // This machine has no mapped buffers.
+    }
+    ASSERT_TRUE(made.ok()) << made.message();
+    ASSERT_TRUE(write_pattern(*made, 1).ok());
+    const double on_node = share_in(*context, *made, node());
+    EXPECT_GT(on_node, 0.01);
+    EXPECT_GT(share_in(*context, *made, kDram), 0.01);
+    EXPECT_EQ(wrong_words(*made, 1), 0u);
+    EXPECT_NEAR(share_in(*context, *made, node()), on_node, 0.02) << "reads do not move it";
+  }
+  const auto both =
+      context->alloc(kMiB, {.flags = kInterleaved, .preferred = node(), .label = "contradiction"});
+  EXPECT_EQ(both.code(), Code::invalid_argument);
+  EXPECT_NE(std::string(both.message()).find("'contradiction' is interleaved"), std::string::npos)
+      << both.message();
+}
+
 TEST_F(NodeMemories, hint_names_a_memory_then_the_bytes_go_there) {
   auto context = make("32M");
   ASSERT_NE(context, nullptr);

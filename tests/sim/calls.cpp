@@ -39,8 +39,11 @@ void Simulation::alloc() {
                 (mapped ? std::uint32_t{kMapped} : 0) |
                 (live.of_device ? kOfHeaps : std::uint32_t{0});
   shape.pool = windowed ? host_.window_pool(live.extent_bytes) : Pool::locked;
-  if (binds(shape, mapped)) {
+  live.bound = binds(shape, mapped);
+  if (live.bound) {
     shape.flags |= kBound;
+  } else if (!swarm_.further_frames.empty() && memory_dice_() % 8 == 0) {
+    shape.flags |= kInterleaved;
   }
   const std::string label = fmt::format("buffer{}", next_serial_);
   shape.label = label.c_str();
@@ -71,7 +74,10 @@ void Simulation::alloc() {
   live.unsure.assign(extents, false);
   note("alloc {} bytes {} window {} spare {}{}{} {} {}", label, live.bytes, windowed, spare != 0,
        droppable ? " droppable" : "", mapped ? " mapped" : "",
-       (shape.flags & kBound) != 0 ? "bound to" : "prefers", shape.preferred);
+       (shape.flags & kBound) != 0         ? "bound to"
+       : (shape.flags & kInterleaved) != 0 ? "interleaved, not"
+                                           : "prefers",
+       shape.preferred);
   if (mapped && swarm_.device_frames != 0) {
     Span span;
     const Access on_device{live.handle, 0, 1, kRead, {Kind::gpu, 0}, 0};
@@ -575,6 +581,22 @@ void Simulation::advise() {
     p.request.tier = memory_dice_() % 8 == 0 ? Place{} : host_.memory(some_memory()).place();
   }
   mover_.post(&p.request);
+}
+
+// Each memory of the host gets room again, so that what is bound to it can be read.
+void Simulation::raise_budgets() {
+  for (std::size_t number = 0; number <= swarm_.further_frames.size(); ++number) {
+    const std::uint64_t frames =
+        number == 0 ? swarm_.host_frames : swarm_.further_frames[number - 1];
+    Pending& p = new_pending(RequestKind::set_budget);
+    p.request.tier = host_.memory(static_cast<unsigned>(number)).place();
+    p.request.value =
+        (2 * (frames + swarm_.host_frames) + swarm_.staging_bytes / swarm_.extent_bytes) *
+        swarm_.extent_bytes;
+    mover_.post(&p.request);
+    finish(p);
+    check(p.request.status.ok(), p.request.status.message());
+  }
 }
 
 // Some buffers live in one memory of the host only, as objects by pointer do.

@@ -363,9 +363,13 @@ void Simulation::drain() {
   while (!held_.empty()) {
     release();  // The last granted views. Readers do not wait for pins of heap memory.
   }
+  if (!swarm_.further_frames.empty()) {
+    raise_budgets();
+  }
   for (auto& [serial, live] : live_) {
     // In whole extents; for an adopted file's first extent, without the bytes before it.
-    const std::uint64_t at_once = live.extent_bytes * (swarm_.large && live.windowed ? 64 : 1);
+    const bool many = swarm_.large && live.windowed && !live.bound;
+    const std::uint64_t at_once = live.extent_bytes * (many ? 64 : 1);
     for (std::uint64_t from = 0, to = 0; from < live.bytes; from = to) {
       to = std::min(live.bytes, (live.lead + from) / live.extent_bytes * live.extent_bytes +
                                     at_once - live.lead);

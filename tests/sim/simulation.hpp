@@ -57,6 +57,7 @@ class Simulation {
     std::uint64_t extent_bytes = 0;
     bool windowed = false;
     bool of_device = false;       // It has several extents and no window on the host.
+    bool bound = false;           // It lives in one memory of the host.
     std::byte* mapped = nullptr;  // The window, if it is a mapped buffer.
     std::vector<std::byte> model;
     std::vector<bool> unsure;  // Bytes of extents that may be lost.
@@ -257,6 +258,7 @@ class Simulation {
   void advise();
   std::uint8_t some_memory();
   bool binds(const BufferShape& shape, bool mapped);
+  void raise_budgets();
 
   void finish(Pending& p);
   void count_fruitless(bool asks_again);

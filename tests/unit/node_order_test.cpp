@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "runtime/fit.hpp"
 
@@ -50,6 +51,15 @@ struct Nodes : ::testing::Test {
       all += warning + "\n";
     }
     return all;
+  }
+  std::vector<std::uint64_t> bandwidths(std::vector<unsigned> named) {
+    Config config;
+    for (const unsigned index : named) {
+      config.numa.push_back({.index = index, .bytes = kGiB});
+    }
+    const Status status = judge_numa(config, topology);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return config.bandwidths;
   }
   Topology topology;
 };
@@ -115,6 +125,30 @@ TEST_F(Nodes, a_node_has_processors_then_it_is_not_compared) {
   socket.access1 = access(100'000, 90);
   EXPECT_EQ(warnings({1, 2}), "");
   EXPECT_EQ(warnings({2, 1}), "");
+}
+
+// ---- Bandwidths for interleaved buffers
+
+TEST_F(Nodes, firmware_tells_bandwidths_then_they_are_those_of_dram_and_of_the_named_nodes) {
+  topology.nodes.front().access1 = access(100'000, 90);
+  add(1, 20).access1 = access(25'000, 250);
+  add(2, 20).access0 = access(8'000, 400);
+  EXPECT_EQ(bandwidths({2, 1}), (std::vector<std::uint64_t>{100'000, 8'000, 25'000}));
+}
+
+TEST_F(Nodes, administrator_has_set_weights_then_they_come_first) {
+  topology.nodes.front().access1 = access(100'000, 90);
+  topology.nodes.front().weight = 3;
+  add(1, 20).access1 = access(25'000, 250);
+  topology.nodes.back().weight = 1;
+  EXPECT_EQ(bandwidths({1}), (std::vector<std::uint64_t>{3, 1}));
+  topology.nodes.back().weight = 3;
+  EXPECT_EQ(bandwidths({1}), (std::vector<std::uint64_t>{100'000, 25'000})) << "all are equal";
+}
+
+TEST_F(Nodes, the_only_node_with_processors_is_named_then_no_bandwidth_is_known_for_dram) {
+  topology.nodes.front().access1 = access(100'000, 90);
+  EXPECT_EQ(bandwidths({0}), (std::vector<std::uint64_t>{0, 100'000}));
 }
 
 }  // namespace

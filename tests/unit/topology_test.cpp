@@ -97,6 +97,17 @@ TEST_F(TopologyTest, cxl_memory_is_a_node_without_processors) {
   EXPECT_EQ(all.tiers[1].number, 22U) << "numbers are not sorted as text";
 }
 
+TEST_F(TopologyTest, kernel_has_weights_of_nodes_then_each_node_has_its_own) {
+  tree_.two_sockets_with_cxl();
+  EXPECT_EQ(node_of(tree_.read(), 2).weight, std::nullopt);
+  tree_.file("/sys/kernel/mm/mempolicy/weighted_interleave/node0", "5\n");
+  tree_.file("/sys/kernel/mm/mempolicy/weighted_interleave/node2", "1\n");
+  const Topology all = tree_.read();
+  EXPECT_EQ(node_of(all, 0).weight, 5U);
+  EXPECT_EQ(node_of(all, 1).weight, std::nullopt);
+  EXPECT_EQ(node_of(all, 2).weight, 1U);
+}
+
 TEST_F(TopologyTest, cxl_region_without_a_dax_device_has_the_node_of_its_memory_block) {
   tree_.two_sockets();
   tree_.node(2, "", 64 * kTreeGiB);

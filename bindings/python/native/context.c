@@ -94,18 +94,18 @@ static PyObject* context_exit(PyObject* self, PyObject* args) {
 }
 
 static PyObject* context_alloc(PyObject* object, PyObject* args, PyObject* kwargs) {
-  static char* names[] = {"nbytes",    "mapped",       "droppable", "checksum",
-                          "isolated",  "extent_bytes", "alignment", "advice",
-                          "preferred", "label",        NULL};
+  static char* names[] = {"nbytes",   "mapped",      "droppable",    "checksum",
+                          "isolated", "interleaved", "extent_bytes", "alignment",
+                          "advice",   "preferred",   "label",        NULL};
   ContextObject* self = (ContextObject*)object;
   module_state* state = state_of(object);
   PyObject *nbytes, *extent = NULL, *alignment = NULL, *advice = NULL, *preferred = NULL;
-  int mapped = 0, droppable = 0, checksum = 1, isolated = 0;
+  int mapped = 0, droppable = 0, checksum = 1, isolated = 0, interleaved = 0;
   uint64_t bytes = 0;
   tm_buffer_options options = {.size = sizeof options};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppppOOOOz", names, &nbytes, &mapped,
-                                   &droppable, &checksum, &isolated, &extent, &alignment, &advice,
-                                   &preferred, &options.label) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$pppppOOOOz", names, &nbytes, &mapped,
+                                   &droppable, &checksum, &isolated, &interleaved, &extent,
+                                   &alignment, &advice, &preferred, &options.label) ||
       !is_open(self) || !to_bytes_count(nbytes, "nbytes", &bytes) ||
       (extent != NULL && !to_bytes_count(extent, "extent_bytes", &options.extent_bytes)) ||
       (alignment != NULL && !to_bytes_count(alignment, "alignment", &options.alignment)) ||
@@ -114,7 +114,8 @@ static PyObject* context_alloc(PyObject* object, PyObject* args, PyObject* kwarg
     return NULL;
   }
   options.flags = (mapped ? TM_MAPPED : 0u) | (droppable ? TM_DROPPABLE : 0u) |
-                  (checksum ? 0u : TM_NO_CHECKSUM) | (isolated ? TM_ISOLATED : 0u);
+                  (checksum ? 0u : TM_NO_CHECKSUM) | (isolated ? TM_ISOLATED : 0u) |
+                  (interleaved ? TM_INTERLEAVED : 0u);
   tm_buffer made = 0;
   tm_status status;
   Py_BEGIN_ALLOW_THREADS status = tm_alloc(self->context, bytes, &options, &made);
@@ -123,18 +124,18 @@ static PyObject* context_alloc(PyObject* object, PyObject* args, PyObject* kwarg
 }
 
 static PyObject* context_adopt_file(PyObject* object, PyObject* args, PyObject* kwargs) {
-  static char* names[] = {"path",         "offset", "length",    "private", "mapped",
+  static char* names[] = {"path",         "offset", "length",    "private", "mapped", "interleaved",
                           "extent_bytes", "advice", "preferred", "label",   NULL};
   ContextObject* self = (ContextObject*)object;
   module_state* state = state_of(object);
   PyObject *path = NULL, *offset = NULL, *length = NULL, *extent = NULL, *advice = NULL,
            *preferred = NULL, *result = NULL;
-  int is_private = 0, mapped = 0;
+  int is_private = 0, mapped = 0, interleaved = 0;
   uint64_t from = 0, bytes = 0;
   tm_buffer_options options = {.size = sizeof options};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|OO$ppOOOz", names, PyUnicode_FSConverter,
-                                   &path, &offset, &length, &is_private, &mapped, &extent, &advice,
-                                   &preferred, &options.label)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|OO$pppOOOz", names, PyUnicode_FSConverter,
+                                   &path, &offset, &length, &is_private, &mapped, &interleaved,
+                                   &extent, &advice, &preferred, &options.label)) {
     return NULL;
   }
   const char* name = NULL;
@@ -143,7 +144,8 @@ static PyObject* context_adopt_file(PyObject* object, PyObject* args, PyObject* 
       (extent == NULL || to_bytes_count(extent, "extent_bytes", &options.extent_bytes)) &&
       (advice == NULL || to_advice(advice, &options.advice)) &&
       to_preferred(preferred, &options.preferred) && (name = PyBytes_AsString(path)) != NULL) {
-    options.flags = (is_private ? TM_PRIVATE : 0u) | (mapped ? TM_MAPPED : 0u);
+    options.flags = (is_private ? TM_PRIVATE : 0u) | (mapped ? TM_MAPPED : 0u) |
+                    (interleaved ? TM_INTERLEAVED : 0u);
     tm_buffer made = 0;
     tm_status status;
     Py_BEGIN_ALLOW_THREADS status =
@@ -562,12 +564,14 @@ static PyMethodDef context_methods[] = {
     {"__exit__", context_exit, METH_VARARGS, NULL},
     {"alloc", FUNCTION(context_alloc), KEYWORDS,
      "alloc(nbytes, *, mapped=False, droppable=False, checksum=True, isolated=False,\n"
-     "      extent_bytes=0, alignment=0, advice='normal', preferred=None, label=None)\n--\n\n"
+     "      interleaved=False, extent_bytes=0, alignment=0, advice='normal', preferred=None,\n"
+     "      label=None)\n--\n\n"
      "Allocate a Buffer, which reads as zeros and uses no memory until it is touched.\n\n"
      "mapped: the buffer has a fixed address, and is used without views.\n"
      "droppable: if no drive takes its bytes when they must leave memory, they are dropped.\n"
      "checksum: check bytes that come back from a drive.\n"
      "isolated: clear its memory before another buffer uses it.\n"
+     "interleaved: spread it over DRAM and the memories of numa, by their bandwidths.\n"
      "extent_bytes: unit of movement, a power of two from 4096 to 2**26; 0: tiermem chooses.\n"
      "advice: a hint for the whole buffer; see Buffer.advise().\n"
      "preferred: the host memory where the bytes live: 'dram', 'numa:1' of the option numa, or\n"
@@ -575,15 +579,15 @@ static PyMethodDef context_methods[] = {
      "label: its name in messages; 31 characters are kept.\n\n"
      "Raise NoCapacity without address space, InvalidArgument or Unsupported for bad options."},
     {"adopt_file", FUNCTION(context_adopt_file), KEYWORDS,
-     "adopt_file(path, offset=0, length=None, *, private=False, mapped=False, extent_bytes=0, "
-     "advice='normal', preferred=None, label=None)\n--\n\n"
+     "adopt_file(path, offset=0, length=None, *, private=False, mapped=False, interleaved=False, "
+     "extent_bytes=0, advice='normal', preferred=None, label=None)\n--\n\n"
      "Create a read-only Buffer over a file. The file is the cold copy: evicting writes "
      "nothing.\n\n"
      "The file must not change while the buffer exists; a change is an OSError at the next read.\n"
      "private: views may write. Written bytes belong to the buffer; the file is never written.\n"
      "mapped: the buffer is memory at a fixed address and is used without views, as by\n"
      "numpy.frombuffer(buffer). Address and offset have the same remainder modulo 4096.\n"
-     "extent_bytes, preferred: as for alloc()."},
+     "interleaved, extent_bytes, preferred: as for alloc()."},
     {"acquire", FUNCTION(context_acquire), KEYWORDS,
      "acquire(ranges, mode='r', *, timeout=None)\n--\n\n"
      "Pin all ranges or none, and return a list of View.\n\n"
