@@ -104,6 +104,9 @@ GpuTier::Parts GpuTier::unpack(FrameId frame) {
 FrameId GpuTier::acquire_frame(const FrameRequest& request) {
   assert(std::has_single_bit(request.bytes) && request.bytes >= kSmallestExtent &&
          request.bytes <= kLargestExtent);
+  if (!takes(request)) {
+    return {};
+  }
   const auto log2 = static_cast<unsigned>(std::bit_width(request.bytes) - 1);
   const std::uint32_t index =
       log2 < kLog2Chunk ? take_slab(log2, request.domain) : take(log2, request.domain);
