@@ -465,6 +465,33 @@ TEST_F(PlacedMemory, a_child_of_fork_that_does_not_follow_has_no_heap) {
   end(*made);
 }
 
+// Objects that stay in a memory stay with the parent. A small one is in a magazine of the thread.
+TEST_F(PlacedMemory, child_of_fork_follows_then_it_has_objects_of_its_own_on_the_node) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "the thread sanitizer does not follow a fork with threads";
+  }
+  const std::string more = "; fork=follow; numa=0:16M";
+  if (auto probe = Context::create("dram=16M; nvme=off" + more); !probe.ok()) {
+    GTEST_SKIP() << probe.message();
+  }
+  open(more);
+  auto large = object(kNode, 3000, 1), small = object(kNode, 64, 2), freed = object(kNode, 64, 3);
+  ASSERT_TRUE(large.ok() && small.ok() && freed.ok());
+  end(*freed);
+  EXPECT_TRUE(ended_well(child_that([&] {
+    bool good = context->usable_size(large->words).code() == Code::stale_handle &&
+                context->usable_size(small->words).code() == Code::stale_handle;
+    for (std::uint64_t n = 0; n < 1000; ++n) {
+      auto made = object(kNode, 64, n);
+      good = good && made.ok() && made->words != small->words && made->words != freed->words &&
+             wrong(made->all(), n) == 0 && context->free_ptr(made->words).ok();
+    }
+    return good && context->free_ptr(large->words).ok() && context->free_ptr(small->words).ok();
+  })));
+  end(*large);
+  end(*small);
+}
+
 // Parent and child continue with the same pointers, each with its own bytes. Other threads of the
 // parent allocate during the fork.
 TEST_F(PlacedMemory, parent_and_child_go_on_with_a_heap_each) {
