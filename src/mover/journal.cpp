@@ -35,7 +35,7 @@ void Journal::note_io(Transfer& transfer, const SlotCompletion& completion, bool
 
 void Journal::note_direct(const Transfer& transfer, bool write, std::uint64_t bytes) {
   count(write ? &Stats::gpu_direct_out : &Stats::gpu_direct_in, bytes);
-  TierStats& total = direct_bytes_[memories_.of(transfer.space, transfer.frame).index];
+  TierStats& total = memory_bytes_[memories_.of(transfer.space, transfer.frame).index];
   (write ? total.bytes_out : total.bytes_in) += bytes;
   note_slot_bytes(*transfer.slot_tier, write, bytes);
 }
@@ -112,6 +112,29 @@ void Journal::note_end(const Transfer& transfer) {
     }
   }
   receipts_.add(receipt);
+  if (!receipt.failed) {
+    count_by_memory(receipt, transfer.kind == TransferKind::relocate);
+  }
+}
+
+// The sums of the host count for its first memory, without the moves within the host.
+void Journal::count_by_memory(const Receipt& receipt, bool within_host) {
+  const std::span<const MemoryLedger* const> memories = memories_.in(kHost);
+  TierStats& first = memory_bytes_[memories.front()->index];
+  for (const MemoryLedger* const memory : memories) {
+    const Place place = memory->tier->place();
+    const std::uint64_t in = receipt.to == place ? receipt.bytes : 0;
+    const std::uint64_t out = receipt.from == place ? receipt.bytes : 0;
+    if (memory == memories.front()) {
+      first.bytes_in += within_host ? in : 0;
+      first.bytes_out += within_host ? out : 0;
+      continue;
+    }
+    memory_bytes_[memory->index].bytes_in += in;
+    memory_bytes_[memory->index].bytes_out += out;
+    first.bytes_in -= within_host ? 0 : in;
+    first.bytes_out -= within_host ? 0 : out;
+  }
 }
 
 void Journal::note_dropped(ExtentRef ref, const MemoryLedger& memory, std::uint64_t bytes,

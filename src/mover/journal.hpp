@@ -93,10 +93,12 @@ class Journal {
     stats = counters_;
     stats.step_ns_p99 = step_ns_.percentile(0.99);
   }
-  /// Only bytes_in and bytes_out: of a slot tier all, of a memory those past the host.
+  /// Only bytes_in and bytes_out: of a slot tier all; of a device those past the host; of a further
+  /// memory of the host all; of its first memory what the sums of the host lack for that memory.
+  /// The last may be below 0: it wraps, and is right again when the sums are added.
   const TierStats& bytes_of(const SlotTiers::Entry& tier) const { return slot_bytes_[tier.number]; }
   const TierStats& bytes_of(const MemoryLedger& memory) const {
-    return direct_bytes_[memory.index];
+    return memory_bytes_[memory.index];
   }
 
   /// Checks the invariants between two steps. Empty, or the breach.
@@ -104,6 +106,7 @@ class Journal {
 
  private:
   Receipt blank_receipt(ExtentRef ref) const;
+  void count_by_memory(const Receipt& receipt, bool within_host);
   Place place_of(unsigned space, FrameId frame) const {
     return memories_.of(space, frame).tier->place();
   }
@@ -112,7 +115,7 @@ class Journal {
   const Memories& memories_;
   // Only bytes_in and bytes_out.
   std::array<TierStats, kFileTier + 1> slot_bytes_{};
-  std::array<TierStats, kMaxSpaces * kMostMemories> direct_bytes_{};  // By memory.
+  std::array<TierStats, kMaxSpaces * kMostMemories> memory_bytes_{};  // By memory.
   std::int64_t now_ = 0;
   std::uint64_t activity_ = 0;
   Reason reason_ = Reason::none;

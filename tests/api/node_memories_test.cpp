@@ -61,6 +61,30 @@ TEST_F(NodeMemories, bytes_that_dram_has_no_room_for_go_to_the_node) {
   EXPECT_EQ(used(*context, {Kind::block, 0}), 0u);
 }
 
+TEST_F(NodeMemories, figures_of_each_memory_tell_what_came_and_went) {
+  auto context = make("8M");
+  ASSERT_NE(context, nullptr);
+  Buffer buffer = make_buffer(*context, 32 * kMiB, "counted");
+  ASSERT_TRUE(write_pattern(buffer, 1).ok());
+  ASSERT_TRUE(buffer.evict().ok());
+  ASSERT_TRUE(write_pattern(buffer, 2).ok());
+  EXPECT_EQ(wrong_words(buffer, 2), 0u);
+  ASSERT_TRUE(buffer.prefer(node()).ok());
+  for (int i = 0; i < 1000 && used(*context, node()) < 30 * kMiB; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const Stats stats = context->stats();
+  const TierStats& dram = *stats.tier(kDram);
+  const TierStats& far = *stats.tier(node());
+  const TierStats& drive = *stats.tier({Kind::block, 0});
+  EXPECT_GE(far.bytes_out, 20 * kMiB) << "it was written to the drive";
+  EXPECT_GE(far.bytes_in, 2 * kMiB) << "the hint brought some from DRAM";
+  // Each byte that leaves a tier comes to another one.
+  EXPECT_EQ(dram.bytes_in + far.bytes_in + drive.bytes_in,
+            dram.bytes_out + far.bytes_out + drive.bytes_out);
+  EXPECT_LE(dram.bytes_in, 64 * kMiB);
+}
+
 TEST_F(NodeMemories, bytes_that_neither_has_room_for_go_to_the_disk) {
   for (const bool mapped : {false, true}) {
     SCOPED_TRACE(mapped);
