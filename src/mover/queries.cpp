@@ -160,6 +160,9 @@ void Queries::fill_stats(Stats& stats) const {
     const TierStats& bytes = journal_.bytes_of(memory);
     add({memory.tier->place(), usage.budget, usage.used(), pinned, bytes.bytes_in,
          bytes.bytes_out});
+    if (space == kHost && memory.rank() != 0) {
+      continue;  // Only `tiers` has the further memories of the host.
+    }
     (space == kHost ? stats.dram_budget : stats.gpu_budget) += usage.budget;
     (space == kHost ? stats.dram_used : stats.gpu_used) += usage.used();
     (space == kHost ? stats.dram_pinned : stats.gpu_pinned) += pinned;

@@ -32,8 +32,12 @@ void Simulation::inspect() {
   all.request.stats = &stats;
   mover_.post(&all.request);
   finish(all);
-  const bool met = stats.dram_used <= stats.dram_budget || budget_refused_;
-  check(met, fmt::format("{} bytes of {} are used", stats.dram_used, stats.dram_budget));
+  for (std::size_t number = 0; number <= swarm_.further_frames.size(); ++number) {
+    const TierStats* const memory = stats.tier(host_.memory(static_cast<unsigned>(number)).place());
+    check(memory != nullptr, "a memory of the host is not among the tiers");
+    check(memory->used <= memory->budget || budget_refused_,
+          fmt::format("memory {}: {} bytes of {} are used", number, memory->used, memory->budget));
+  }
   check(stats.buffers >= live_.size() - views_of_freed(), "live buffers are not counted");
   Live* live = pick();
   if (live == nullptr) {
