@@ -43,7 +43,7 @@ struct HeapOptions {
   unsigned magazines = 0;
   /// The owner of the heap, by which threads find their magazines, and the places that it serves.
   const void* owner = nullptr;
-  std::uint32_t uses = 0;  ///< See Use. No other heap of the owner has the same use.
+  std::uint64_t uses = 0;  ///< See Use. No other heap of the owner has the same use.
 };
 
 /// The accounting in bytes. Invariant: held >= used.

@@ -30,17 +30,18 @@ namespace tiermem::heap {
 
 /// The places that a heap serves. One heap may serve `fixed` and `any`, so these are bits. A heap
 /// for one further memory has a number from use_of().
-enum class Use : std::uint32_t { fixed = 1, any = 2 };
-inline constexpr std::uint32_t kUseBits = 3;
+enum class Use : std::uint64_t { fixed = 1, any = 2 };
+inline constexpr std::uint64_t kUseBits = 3;
 
-/// Returns the use of a heap for this place only.
+/// Returns the use of a heap for this place only. Every place has its own, also a place that no
+/// tier has.
 constexpr Use use_of(Place place) noexcept {
-  return Use{(kUseBits + 1) | std::uint32_t{static_cast<std::uint8_t>(place.kind)} << 8 |
-             std::uint32_t{place.index} << 16};
+  return Use{(kUseBits + 1) | std::uint64_t{static_cast<std::uint16_t>(place.kind)} << 16 |
+             std::uint64_t{place.index} << 32};
 }
 /// Returns whether a heap with these uses, HeapOptions::uses, serves the use.
-constexpr bool serves(std::uint32_t uses, Use use) noexcept {
-  const auto wanted = static_cast<std::uint32_t>(use);
+constexpr bool serves(std::uint64_t uses, Use use) noexcept {
+  const auto wanted = static_cast<std::uint64_t>(use);
   return wanted <= kUseBits ? (uses & wanted) != 0 : uses == wanted;
 }
 
@@ -186,7 +187,7 @@ class Magazines : public InArena {
   /// Written by its thread.
   std::atomic<bool> busy_{false};
   // Written under the mutex while owner_ is null, and read by the thread while it is not.
-  std::uint32_t uses_ = 0;
+  std::uint64_t uses_ = 0;
   const ChunkTable* table_ = nullptr;
   Heap* heap_ = nullptr;  // Null: the object is spare, and all magazines are empty.
   // Guarded by the mutex. The number of the call that empties the magazines, while owner_ is null:

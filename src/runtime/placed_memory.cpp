@@ -27,7 +27,7 @@ constexpr std::uint64_t kNeverSmaller = 64;
 // Each shard keeps a chunk. All shards' chunks, except one, take at most a thirty-second of the
 // budget. The blocks that threads keep take at most a sixteenth.
 heap::HeapOptions options_of(const Context::Impl& context, std::uint64_t budget,
-                             std::uint32_t uses) {
+                             std::uint64_t uses) {
   heap::HeapOptions options;
   options.chunk_bytes = std::clamp(std::bit_floor(budget / 32), kLeastChunk, kMostChunk);
   const std::uint64_t fit = budget / 32 / options.chunk_bytes;
@@ -220,9 +220,9 @@ Result<heap::Heap*> PlacedMemory::heap(unsigned which) {
                               : context_.host_space().memory(which).place();
       const bool serves_any =
           !context_.host_space().maps_well() && context_.config.fork != Fork::follow;
-      auto uses = static_cast<std::uint32_t>(which == kMoves ? heap::Use::any : use_of(place));
+      auto uses = static_cast<std::uint64_t>(which == kMoves ? heap::Use::any : use_of(place));
       if (which == 0 && serves_any) {
-        uses |= static_cast<std::uint32_t>(heap::Use::any);
+        uses |= static_cast<std::uint64_t>(heap::Use::any);
       }
       made = new Made(context_, *table_.load(std::memory_order_relaxed), which,
                       options_of(context_, budget_of(place), uses));

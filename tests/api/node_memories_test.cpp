@@ -211,8 +211,15 @@ TEST_F(NodeMemories, object_on_the_node_has_a_size_and_moves_to_dram_when_it_gro
   EXPECT_EQ(static_cast<std::uint64_t*>(*grown)[999], 7u);
   EXPECT_GT(used(*context, kDram), in_dram);
   EXPECT_TRUE(context->free_ptr(*grown).ok());
-  const auto absent = context->malloc_at({Kind::numa, 999}, 8);
-  EXPECT_EQ(absent.code(), Code::unavailable);
+  // The thread keeps small objects of the node. No other place gets them.
+  const auto kept = context->malloc_at(node(), 64);
+  ASSERT_TRUE(kept.ok());
+  ASSERT_TRUE(context->free_ptr(*kept).ok());
+  for (const Place absent : {Place{Kind::numa, 999}, Place{Kind::pmem, node_}, Place{Kind::gpu, 0},
+                             Place{Kind{256 + static_cast<int>(Kind::numa)}, node_}}) {
+    EXPECT_EQ(context->malloc_at(absent, 64).code(), Code::unavailable)
+        << static_cast<int>(absent.kind) << ' ' << absent.index;
+  }
 }
 
 constexpr std::uint64_t kPart = 256 * 1024;

@@ -27,7 +27,7 @@ namespace {
 using test::kAddressSanitizer;
 using test::kThreadSanitizer;
 
-constexpr unsigned kAny = static_cast<unsigned>(Use::any);
+constexpr std::uint64_t kAny = static_cast<std::uint64_t>(Use::any);
 constexpr unsigned kThreads = 4;
 
 struct Threads : Heaps {
@@ -70,16 +70,17 @@ struct Threads : Heaps {
 };
 
 TEST(Uses, each_memory_has_a_use_that_no_other_heap_serves) {
-  std::set<std::uint32_t> all = {1, 2, 3};
-  for (const Kind kind : {Kind::numa, Kind::pmem}) {
+  std::set<std::uint64_t> all = {1, 2, 3};
+  // The last kind is none, and its lowest bits are those of numa.
+  for (const Kind kind : {Kind::numa, Kind::pmem, Kind{256 + static_cast<int>(Kind::numa)}}) {
     for (const std::uint16_t index : {0, 1, 2, 7, 1023, 65535}) {
       const Use use = use_of({kind, index});
-      EXPECT_TRUE(serves(static_cast<std::uint32_t>(use), use));
-      for (const std::uint32_t other : all) {
+      EXPECT_TRUE(serves(static_cast<std::uint64_t>(use), use));
+      for (const std::uint64_t other : all) {
         EXPECT_FALSE(serves(other, use)) << other;
-        EXPECT_FALSE(serves(static_cast<std::uint32_t>(use), Use{other})) << other;
+        EXPECT_FALSE(serves(static_cast<std::uint64_t>(use), Use{other})) << other;
       }
-      EXPECT_TRUE(all.insert(static_cast<std::uint32_t>(use)).second);
+      EXPECT_TRUE(all.insert(static_cast<std::uint64_t>(use)).second);
     }
   }
   EXPECT_TRUE(serves(3, Use::fixed));
