@@ -31,7 +31,6 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kFrame = 2 * kMiB;
-constexpr const char* kMemoryDirectory = "/dev/shm";  // A stand-in for persistent memory.
 
 using Copy = void (*)(std::byte* to, const std::byte* from, std::uint64_t bytes);
 
@@ -95,6 +94,12 @@ std::vector<unsigned> nodes_with_memory() {
     }
   }
   return nodes;
+}
+
+/// Persistent memory that the user names, or tmpfs as a stand-in.
+std::string pmem_directory() {
+  const char* const named = std::getenv("TIERMEM_TEST_PMEM");
+  return named != nullptr ? named : "/dev/shm";
 }
 
 }  // namespace
@@ -162,15 +167,15 @@ Status numa_migrate_mapped(Session& session) {
     return std::move(address).status();
   }
   fill_random(*address, kBytes, 1);
-  const auto used = [&](Place place) {
+  const auto came_to = [&](Place place) {
     const Stats stats = (*context)->stats();
     const TierStats* const tier = stats.tier(place);
     return tier != nullptr ? tier->bytes_in : 0;
   };
   const auto goes_to = [&](Place place) -> Status {
-    const std::uint64_t before = used(place);
+    const std::uint64_t before = came_to(place);
     Status hinted = buffer->prefer(place);
-    for (const double end = now_seconds() + 60; hinted.ok() && used(place) < before + kBytes;) {
+    for (const double end = now_seconds() + 60; hinted.ok() && came_to(place) < before + kBytes;) {
       if (now_seconds() > end) {
         return fail(Code::timed_out, "{}: the buffer did not come to {} in 60 s", kName,
                     place_name(place));
@@ -232,8 +237,7 @@ Status pmem_write(Session& session) {
     session.skip(kName, "libpmem is not installed");
     return {};
   }
-  const char* const named = std::getenv("TIERMEM_TEST_PMEM");
-  const std::string directory = named != nullptr ? named : kMemoryDirectory;
+  const std::string directory = pmem_directory();
   const int file = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (file < 0 || ::ftruncate(file, static_cast<off_t>(kBytes)) != 0) {
     session.skip(kName, fmt::format("{}: {}", directory, std::strerror(errno)));
@@ -288,8 +292,7 @@ Status malloc_at_memories(Session& session) {
       return status;
     }
   }
-  const char* const named = std::getenv("TIERMEM_TEST_PMEM");
-  const std::string directory = named != nullptr ? named : kMemoryDirectory;
+  const std::string directory = pmem_directory();
   const Allocator peer =
       memkind_of_directory(session, "malloc_at_64_pmem", directory, std::size_t{64} << 20);
   if (peer.name.empty()) {

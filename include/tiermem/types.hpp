@@ -154,8 +154,8 @@ enum BufferFlags : std::uint32_t {
   kPrivate = 32,
   /// The extents are spread over DRAM and the memories of the option `numa`, in the ratio of their
   /// bandwidths: extent by extent they prefer one of these. It is for large buffers that all
-  /// threads
-  /// read. Without such memories it has no effect. Not together with BufferOptions::preferred.
+  /// threads read. Without such memories it has no effect. Not together with
+  /// BufferOptions::preferred.
   kInterleaved = 64,
 };
 
@@ -199,11 +199,12 @@ struct Position {
 /// The figures of one tier of a context, in bytes.
 struct TierStats {
   Place place{};
-  std::uint64_t budget = 0;     ///< 0 for adopted files, which have none.
-  std::uint64_t used = 0;       ///< 0 for adopted files.
-  std::uint64_t pinned = 0;     ///< Part of `used` that views pin; 0 for tiers without views.
-  std::uint64_t bytes_in = 0;   ///< Bytes that came from other tiers.
-  std::uint64_t bytes_out = 0;  ///< Bytes that went to other tiers.
+  std::uint64_t budget = 0;  ///< 0 for adopted files, which have none.
+  std::uint64_t used = 0;    ///< 0 for adopted files.
+  std::uint64_t pinned = 0;  ///< Part of `used` that views pin; 0 for tiers without views.
+  /// Bytes that came from other tiers, and went to them. Bytes between a GPU and any memory of the
+  /// host count for DRAM.
+  std::uint64_t bytes_in = 0, bytes_out = 0;
 };
 
 /// Counters since the context began. The unit is bytes unless the text says otherwise.

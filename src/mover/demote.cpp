@@ -415,7 +415,7 @@ void Demoter::written(Demote& transfer) {
   const std::uint64_t bytes = transfer.length != 0 ? carrier_.io_bytes(transfer) : 0;
   auto* const parts = if_is<DemoteParts>(&transfer);
   if (parts != nullptr && parts->to_write != 0) {
-    journal_.count(&Stats::demoted, bytes);
+    journal_.note_demoted(transfer, bytes);
     write_next(*parts);
     return;
   }
@@ -461,7 +461,7 @@ void Demoter::written(Demote& transfer) {
 // The slot has the bytes, and the extent their checksums.
 void Demoter::take_sums(Demote& transfer, std::uint64_t bytes) {
   directory_.finish_write(transfer.ref, std::move(transfer.sums));
-  journal_.count(&Stats::demoted, bytes);
+  journal_.note_demoted(transfer, bytes);
 }
 
 void Demoter::failed(Demote& transfer, Status status) {

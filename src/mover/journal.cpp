@@ -40,6 +40,40 @@ void Journal::note_direct(const Transfer& transfer, bool write, std::uint64_t by
   note_slot_bytes(*transfer.slot_tier, write, bytes);
 }
 
+// Stats::host_bytes_in and host_bytes_out have the bytes of all memories of the host. So the others
+// are counted here, and the first one has the rest.
+TierStats* Journal::counts_of(unsigned space, FrameId frame) {
+  const MemoryLedger& memory = memories_.of(space, frame);
+  return space != kHost || memory.rank() == 0 ? nullptr : &memory_bytes_[memory.index];
+}
+
+void Journal::note_promoted(const Transfer& transfer, std::uint64_t bytes) {
+  count(transfer.prefetch ? &Stats::prefetched : &Stats::promoted, bytes);
+  if (TierStats* const counts = counts_of(transfer.space, transfer.frame)) {
+    counts->bytes_in += bytes;
+  }
+}
+
+void Journal::note_demoted(const Transfer& transfer, std::uint64_t bytes) {
+  count(&Stats::demoted, bytes);
+  if (TierStats* const counts = counts_of(transfer.space, transfer.frame)) {
+    counts->bytes_out += bytes;
+  }
+}
+
+void Journal::note_relocated(const Relocate& transfer) {
+  const std::uint64_t bytes = transfer.moved;
+  TierStats& all = memory_bytes_[memories_.first(kHost).index];
+  all.bytes_in += bytes;
+  all.bytes_out += bytes;
+  if (TierStats* const from = counts_of(kHost, transfer.frame)) {
+    from->bytes_out += bytes;
+  }
+  if (TierStats* const to = counts_of(kHost, transfer.to)) {
+    to->bytes_in += bytes;
+  }
+}
+
 void Journal::note_copies(Transfer& transfer) {
   const Job& job = transfer.job;
   if (!job.status.ok() || (job.steps & (kCopyOut | kCopyIn | kCopyPeer)) == 0) {
@@ -93,6 +127,9 @@ void Journal::note_end(const Transfer& transfer) {
     receipt.from = place_of(transfer.space, transfer.frame);
     receipt.to = place_of(transfer.space, relocate->to);
     receipt.mechanism = static_cast<Receipt::Mechanism>(transfer.job.mechanism);
+    if (!receipt.failed) {
+      note_relocated(*relocate);
+    }
   } else if (const auto* const destage = if_is<Destage>(&transfer)) {
     receipt.from = destage->source->tier->place();
     receipt.to = destage->to->tier->place();
@@ -112,29 +149,6 @@ void Journal::note_end(const Transfer& transfer) {
     }
   }
   receipts_.add(receipt);
-  if (!receipt.failed) {
-    count_by_memory(receipt, transfer.kind == TransferKind::relocate);
-  }
-}
-
-// The sums of the host count for its first memory, without the moves within the host.
-void Journal::count_by_memory(const Receipt& receipt, bool within_host) {
-  const std::span<const MemoryLedger* const> memories = memories_.in(kHost);
-  TierStats& first = memory_bytes_[memories.front()->index];
-  for (const MemoryLedger* const memory : memories) {
-    const Place place = memory->tier->place();
-    const std::uint64_t in = receipt.to == place ? receipt.bytes : 0;
-    const std::uint64_t out = receipt.from == place ? receipt.bytes : 0;
-    if (memory == memories.front()) {
-      first.bytes_in += within_host ? in : 0;
-      first.bytes_out += within_host ? out : 0;
-      continue;
-    }
-    memory_bytes_[memory->index].bytes_in += in;
-    memory_bytes_[memory->index].bytes_out += out;
-    first.bytes_in -= within_host ? 0 : in;
-    first.bytes_out -= within_host ? 0 : out;
-  }
 }
 
 void Journal::note_dropped(ExtentRef ref, const MemoryLedger& memory, std::uint64_t bytes,

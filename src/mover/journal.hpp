@@ -69,6 +69,9 @@ class Journal {
     TierStats& total = slot_bytes_[tier.number];
     (write ? total.bytes_in : total.bytes_out) += bytes;
   }
+  /// `bytes` came from a slot to the transfer's frame, or went from there to a slot.
+  void note_promoted(const Transfer& transfer, std::uint64_t bytes);
+  void note_demoted(const Transfer& transfer, std::uint64_t bytes);
   /// The transfer's job has copied between the host and a device, or between devices.
   void note_copies(Transfer& transfer);
   /// The transfer is about to end. Undone transfers, and spare buffers made ahead, get no receipt.
@@ -94,8 +97,8 @@ class Journal {
     stats.step_ns_p99 = step_ns_.percentile(0.99);
   }
   /// Only bytes_in and bytes_out: of a slot tier all; of a device those past the host; of a further
-  /// memory of the host all; of its first memory what the sums of the host lack for that memory.
-  /// The last may be below 0: it wraps, and is right again when the sums are added.
+  /// memory of the host those from and to slots and other memories. Those of the first memory of
+  /// the host are what all of its memories gave each other: the sums of the host complete them.
   const TierStats& bytes_of(const SlotTiers::Entry& tier) const { return slot_bytes_[tier.number]; }
   const TierStats& bytes_of(const MemoryLedger& memory) const {
     return memory_bytes_[memory.index];
@@ -106,7 +109,10 @@ class Journal {
 
  private:
   Receipt blank_receipt(ExtentRef ref) const;
-  void count_by_memory(const Receipt& receipt, bool within_host);
+  /// Returns the counts of the memory that has the frame, or null for the host's first and devices.
+  TierStats* counts_of(unsigned space, FrameId frame);
+  /// The extent is in another memory of the host.
+  void note_relocated(const Relocate& transfer);
   Place place_of(unsigned space, FrameId frame) const {
     return memories_.of(space, frame).tier->place();
   }

@@ -111,8 +111,7 @@ void Parts::publish(PromoteParts& transfer) {
   extent.parts |= transfer.pages;
   const std::uint64_t held = bytes_of_pages(extent.parts);
   directory_.frame(space, ref) = transfer.frame;
-  journal_.count(transfer.prefetch ? &Stats::prefetched : &Stats::promoted,
-                 bytes_of_pages(transfer.pages & ~zero_pages(extent)));
+  journal_.note_promoted(transfer, bytes_of_pages(transfer.pages & ~zero_pages(extent)));
   extent.zeros &= ~transfer.pages;
   journal_.count(&Stats::moved_by_copy);
   word.set_dirty();

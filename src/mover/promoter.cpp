@@ -317,8 +317,7 @@ void Promoter::publish(Promote& transfer) {
     copies_.finish_evict(ref, transfer.source, directory_.frame(transfer.source, ref),
                          transfer.begun_ns);
   }
-  journal_.count(transfer.prefetch ? &Stats::prefetched : &Stats::promoted,
-                 transfer.reading ? carrier_.io_bytes(transfer) : 0);
+  journal_.note_promoted(transfer, transfer.reading ? carrier_.io_bytes(transfer) : 0);
   if (transfer.direct()) {
     journal_.note_direct(transfer, false, directory_.bytes_of(ref));
   }

@@ -14,8 +14,8 @@ namespace {
 constexpr std::uint64_t kStep = 128;    // Two cache lines.
 constexpr std::uint64_t kAhead = 2048;  // Bytes that are fetched in advance.
 
-// Asked at the first large copy, not when the library is loaded: `cpuid` takes some 50 µs in a
-// virtual machine, and most processes never copy.
+// Asked at the first large copy, not when the library is loaded: `cpuid` traps in a virtual
+// machine, and most processes never copy.
 bool has_avx2() noexcept {
   static const bool has = [] {
     unsigned a = 0, b = 0, c = 0, d = 0;

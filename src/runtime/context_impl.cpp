@@ -467,7 +467,16 @@ void Context::Impl::add_own_counts(Stats& stats) const {
       stats.demoted - out + (stats.gpu_bytes_in - std::min(peer, stats.gpu_bytes_in));
   stats.gpu_bytes_in += in;
   stats.gpu_bytes_out += out;
-  add_bytes(host_space_->memory().place(), stats.host_bytes_in, stats.host_bytes_out);
+  // The first memory of the host has what all of them gave each other, and gets what came to none
+  // of the others.
+  TierStats& first = stats.tiers.front();
+  first.bytes_in += stats.host_bytes_in;
+  first.bytes_out += stats.host_bytes_out;
+  for (const Memory* const memory : host_space_->memories().subspan(1)) {
+    const TierStats& further = *stats.tier(memory->place());
+    first.bytes_in -= further.bytes_in;
+    first.bytes_out -= further.bytes_out;
+  }
 }
 
 // The mover's thread has ended, so its counters may be read here.

@@ -162,12 +162,17 @@ PlacedMemory::~PlacedMemory() {
 }
 
 template <typename Visit>
-void PlacedMemory::each_made(Visit&& visit) const {
-  for (const std::atomic<Made*>& made : heaps_) {
-    if (Made* const its = made.load(); its != nullptr) {
-      visit(*its);
+void PlacedMemory::each_own(Visit&& visit) const {
+  for (const std::atomic<Made*>& which : heaps_) {
+    if (Made* const made = which.load(std::memory_order_acquire)) {
+      visit(*made);
     }
   }
+}
+
+template <typename Visit>
+void PlacedMemory::each_made(Visit&& visit) const {
+  each_own(visit);
   for (Made* const made : left_) {
     visit(*made);
   }
@@ -215,9 +220,7 @@ Result<heap::Heap*> PlacedMemory::heap(unsigned which) {
       if (table_.load(std::memory_order_relaxed) == nullptr) {
         table_.store(new heap::ChunkTable, std::memory_order_release);
       }
-      const Place place = which == kMoves || which == 0
-                              ? Place{Kind::dram, 0}
-                              : context_.host_space().memory(which).place();
+      const Place place = context_.host_space().memory(which == kMoves ? 0 : which).place();
       const bool serves_any =
           !context_.host_space().maps_well() && context_.config.fork != Fork::follow;
       auto uses = static_cast<std::uint64_t>(which == kMoves ? heap::Use::any : use_of(place));
@@ -348,18 +351,9 @@ Result<std::uint64_t> PlacedMemory::size_of(const char* call, const void* block)
   return bytes;
 }
 
-template <typename Do>
-void PlacedMemory::each_heap(Do&& act) const {
-  for (const std::atomic<Made*>& which : heaps_) {
-    if (Made* const made = which.load(std::memory_order_acquire)) {
-      act(made->heap);
-    }
-  }
-}
-
 void PlacedMemory::add_stats(Stats& stats) const {
-  each_heap([&](heap::Heap& heap) {
-    const heap::HeapBooks books = heap.books();
+  each_own([&](Made& made) {
+    const heap::HeapBooks books = made.heap.books();
     stats.placed_used += books.used;
     stats.placed_held += books.held;
   });
@@ -367,12 +361,12 @@ void PlacedMemory::add_stats(Stats& stats) const {
 
 bool PlacedMemory::press(bool on) {
   bool gave = false;
-  each_heap([&](heap::Heap& heap) { gave = heap.press(on) || gave; });
+  each_own([&](Made& made) { gave = made.heap.press(on) || gave; });
   return gave;
 }
 
 void PlacedMemory::close() {
-  each_heap([](heap::Heap& heap) { heap.end_magazines(); });
+  each_own([](Made& made) { made.heap.end_magazines(); });
 }
 
 void PlacedMemory::before_fork() {
@@ -403,7 +397,7 @@ void PlacedMemory::leave_to_parent() {
 }
 
 void PlacedMemory::recover() {
-  each_heap([](heap::Heap& heap) { heap.recover(); });
+  each_own([](Made& made) { made.heap.recover(); });
 }
 
 }  // namespace tiermem

@@ -76,13 +76,13 @@ class PlacedMemory final : public KeptMemory {
                                                        : heap::Use::fixed;
   }
   template <typename Visit>
+  void each_own(Visit&& visit) const;  // Without those of ancestors.
+  template <typename Visit>
   void each_made(Visit&& visit) const;
   Result<heap::Heap*> heap_of(Place place);
   Result<std::uint64_t> size_of(const char* call, const void* block) const;
   Result<heap::Heap*> heap(unsigned which);
   std::uint64_t budget_of(Place place) const;
-  template <typename Do>
-  void each_heap(Do&& act) const;
 
   Context::Impl& context_;
   // Made on first use, then constant. The table comes before the heaps.

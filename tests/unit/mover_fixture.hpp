@@ -260,6 +260,17 @@ class SteppedMover {
     settle();
     return call;
   }
+  /// Posts a budget that cannot be met now, and goes on until its deadline. Returns the call.
+  Call& late_budget(std::uint64_t bytes, Place tier = {}) {
+    Call& late = prepare(RequestKind::set_budget);
+    late.request.value = bytes;
+    late.request.tier = tier;
+    late.request.deadline_ns = now + kMs;
+    post(late);
+    settle();
+    at(late.request.deadline_ns);
+    return late;
+  }
   /// Gives the hint that the buffer prefers the memory at the place.
   void prefer(Handle handle, Place place) {
     Call& call = prepare(RequestKind::advise, {access(handle, kRead)});

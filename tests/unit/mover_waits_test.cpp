@@ -463,13 +463,7 @@ TEST(MoverWaits, late_budget_of_a_device_short_of_memory_goes_back_to_the_one_be
   ASSERT_EQ(m.gpu[0].usage().budget, M::kExtent) << "as much as it has";
   m.at(waits.request.deadline_ns);
   ASSERT_EQ(waits.code(), Code::no_capacity);
-  Call& late = m.prepare(RequestKind::set_budget);
-  late.request.value = 0;
-  late.request.tier = kGpu;
-  late.request.deadline_ns = m.now + M::kMs;
-  m.post(late);
-  m.settle();
-  m.at(late.request.deadline_ns);
+  const Call& late = m.late_budget(0, kGpu);
   EXPECT_EQ(late.code(), Code::no_capacity);
   EXPECT_EQ(m.gpu[0].usage().budget, 3 * M::kExtent);
 }
@@ -493,13 +487,7 @@ TEST(MoverWaits, a_budget_of_a_device_that_is_late_names_the_device) {
   m.end_all();
   ASSERT_EQ(view.code(), Code::ok);
   ASSERT_EQ(other.code(), Code::ok);
-  Call& late = m.prepare(RequestKind::set_budget);
-  late.request.value = M::kExtent;
-  late.request.tier = kGpu;
-  late.request.deadline_ns = m.now + M::kMs;
-  m.post(late);
-  m.settle();
-  m.at(late.request.deadline_ns);
+  const Call& late = m.late_budget(M::kExtent, kGpu);
   ASSERT_EQ(late.code(), Code::no_capacity);
   EXPECT_EQ(late.request.status.info()->tier, kGpu);
   EXPECT_EQ(late.request.status.info()->needed, M::kExtent);
