@@ -10,7 +10,11 @@
 namespace tiermem {
 namespace {
 
+// Enough for touches, and for a scan at the rate of a fast device.
 constexpr std::uint64_t kAreasMax = 8;
+constexpr std::uint64_t kAreasForScans = 64;
+// The wish for more has ended when this many places were given back without it.
+constexpr unsigned kPlacesAfterScan = 4096;
 
 // The pages of a place begin at a multiple of their number, which is a power of two.
 PageMask group_mask(unsigned pages) {
@@ -43,7 +47,7 @@ bool Bounce::any_ready() const {
 // A few hundredths of the memory, taken before it is full.
 std::uint64_t Bounce::areas_for_budget(std::uint64_t least) const {
   const std::uint64_t budget = host_->tier->usage().budget;
-  return std::clamp(budget / options_.budget_per_area, least, kAreasMax);
+  return std::clamp(budget / options_.budget_per_area, least, scans_ ? kAreasForScans : kAreasMax);
 }
 
 void Bounce::prepare() {
@@ -148,6 +152,11 @@ Bounce::Place Bounce::find(unsigned pages) const {
   return {};
 }
 
+void Bounce::wish_more() {
+  scans_ = true;
+  since_wish_ = 0;
+}
+
 // A transfer never passes one that waits, which would starve if it needs many pages.
 Bounce::Place Bounce::take(std::uint32_t transfer, unsigned pages) {
   const Place place = queue_.empty() ? find(pages) : Place{};
@@ -162,6 +171,7 @@ Bounce::Place Bounce::take(std::uint32_t transfer, unsigned pages) {
 void Bounce::give(const Place& place) {
   areas_[place.area - 1].used &= ~place.pages;
   freed_ = true;
+  scans_ = scans_ && ++since_wish_ <= kPlacesAfterScan;
   if (queue_.empty()) {
     trim();
   }

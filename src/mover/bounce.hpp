@@ -90,6 +90,11 @@ class Bounce {
   /// After a fork, in the child: the pages are the parent's. All areas go, others come for them.
   void lose_areas();
 
+  /// Returns whether a place of that many pages is free, and no transfer waits for one.
+  bool has_room(unsigned pages) const { return queue_.empty() && find(pages); }
+  /// Prefetches wait until has_room(): more areas are taken while there is free memory for them, up
+  /// to 64, and returned when the wish is not repeated.
+  void wish_more();
   /// Takes a place of at least `pages` pages, or queues the transfer and returns none.
   Place take(std::uint32_t transfer, unsigned pages);
   /// If no transfer waits, areas that only a larger budget had go back.
@@ -162,6 +167,8 @@ class Bounce {
   unsigned jobs_ = 0;
   Backoff populate_backoff_;
   std::uint32_t partial_ = 0;
+  bool scans_ = false;       // Prefetches have waited for places.
+  unsigned since_wish_ = 0;  // Places that were given back since then.
   bool freed_ = false;          // A place, or an area is ready, since grant() found nothing.
   bool freed_staging_ = false;  // Likewise, of grant_staging().
   bool lost_areas_ = false;     // There were areas before the fork.

@@ -158,6 +158,11 @@ class Carrier {
   }
   SlotPages* slot_pages_of(const Transfer& transfer) const;
   JobStep spreads(Transfer& transfer) const;
+  /// Returns the steps that check `pages` of a job, each with its own checksum in `sums`. Pages of
+  /// a file that nothing has read before get their checksums.
+  static JobStep verifies(const Checksums& sums, PageMask pages) {
+    return sums.seen(pages) ? kVerify : kVerify | kHash;
+  }
   /// Returns the facts about a transfer between a slot and a memory by which its way is chosen.
   Route::Ends ends_of(const Transfer& transfer) const;
   /// Returns a memory as an end of a transfer.

@@ -159,6 +159,11 @@ void Desk::serve_prefetch() {
     }
     const bool wanted = directory_.at(need.ref).transfer == 0 && needs_.lacks_copy(need) &&
                         !needs_.nothing_to_read(need);
+    if (wanted && engine_.parts().can_begin(need.ref) &&
+        !engine_.bounce().has_room(directory_.pages_in(need.ref))) {
+      engine_.bounce().wish_more();
+      return;  // Touches do not wait for places behind it.
+    }
     // Prefetched and unused extents take up to half of the memory. Further prefetches are dropped.
     const bool allowed = room_.unused_prefetched(need.space) + directory_.bytes_of(need.ref) <=
                          memories_.usage(need.space).budget / 2;

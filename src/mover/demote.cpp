@@ -217,6 +217,10 @@ void Demoter::seal(Demote& transfer) {
   carrier_.submit(transfer, Route::stage());
 }
 
+Status Demoter::no_sums() {
+  return fail(Code::no_capacity, "checksums: allocation of those of an extent failed; free memory");
+}
+
 void Demoter::write_and_hash(Demote& transfer) {
   const bool hashes = options_.checksums && !directory_.has_flag(transfer.ref, kNoChecksum);
   if (hashes && transfer.sums == nullptr) {
@@ -227,8 +231,7 @@ void Demoter::write_and_hash(Demote& transfer) {
     }
   }
   if (transfer.pages != 0 && transfer.sums == nullptr) {
-    failed(transfer, fail(Code::no_capacity,
-                          "checksums: allocation of those of an extent failed; free memory"));
+    failed(transfer, no_sums());
     return;
   }
   const Route::Hash hash = Route::hash(transfer.sums != nullptr, transfer.rewrites);

@@ -23,9 +23,13 @@ void Demoter::write_changed(DemoteParts& transfer) {
   if (transfer.to_write == 0) {
     carrier_.set_range(transfer, 0, 0);
     written(transfer);
+  } else if (transfer.to->has_files()) {
+    transfer.to_write = 0;
+    write_elsewhere(transfer);
   } else if (lacks || transfer.to->ledger.is_shared(extent.copy().stamp) ||
              transfer.to != transfer.slot_tier) {
-    // It has no place for them, a child of fork reads it as it is, or its tier takes no writes now.
+    // It has no place for them, a child of fork reads it as it is, its tier takes no writes now, or
+    // it is a file.
     make_whole(transfer);
   } else {
     write_next(transfer);
@@ -75,12 +79,18 @@ void Demoter::missing_came(DemoteParts& transfer) {
   const JobStep spread = carrier_.spreads(transfer);
   advance(transfer, Stage::copy);
   transfer.job.sums = directory_.at(transfer.ref).copy().sums;
-  carrier_.submit(transfer, spread | kVerify | kMergePages);
+  const PageMask missing = pages_of(directory_.bytes_of(transfer.ref)) & ~transfer.pages;
+  carrier_.submit(transfer, spread | Carrier::verifies(*transfer.job.sums, missing) | kMergePages);
 }
 
 // All of the extent is in its bounce area. Its checksums say which pages are zeros.
 void Demoter::measured(DemoteParts& transfer) {
   Checksums& sums = *transfer.sums;
+  const Checksums& before = *directory_.at(transfer.ref).copy().sums;
+  for (PageMask read = pages_of(directory_.bytes_of(transfer.ref)) & ~transfer.pages; read != 0;
+       read &= read - 1) {
+    sums.blocks[lowest(read)] = before.blocks[lowest(read)];  // Some of a file are new.
+  }
   const PageMask zero = zero_pages(directory_.at(transfer.ref)) & ~transfer.pages;
   transfer.slot_pages.reset(SlotPages::make(directory_.bytes_of(transfer.ref)));
   for (unsigned page = 0; page < sums.count; ++page) {
@@ -115,7 +125,9 @@ void Demoter::find_slot(DemoteParts& transfer) {
 // The other slot has all of the extent: it takes the place of the one before. Pages that were
 // discarded are zeros in it.
 void Demoter::whole_written(DemoteParts& transfer) {
-  copies_.give_up_slot(transfer.ref);
+  if (directory_.owns_slot(transfer.ref)) {
+    copies_.give_up_slot(transfer.ref);
+  }
   directory_.add_slot(transfer.ref, transfer.to->number, transfer.slot, transfer.to->ledger.stamp(),
                       std::move(transfer.slot_pages));
   directory_.at(transfer.ref).zeros = 0;

@@ -61,6 +61,7 @@ class Demoter {
   bool to_next_tier(Demote& transfer, const Status& why, bool no_slot);
   SlotId new_slot(Demote& transfer);
   void write_and_hash(Demote& transfer);
+  static Status no_sums();
   void copied(Demote& transfer);
   void write_changed(Demote& transfer);
   void write_done(Demote& transfer, const SlotCompletion& completion);

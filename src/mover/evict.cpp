@@ -2,6 +2,7 @@
 // has room: a device's to the host, the host's to the next memory of the host. The stepping thread
 // only; never waits.
 #include <algorithm>
+#include <array>
 
 #include "mover/transfer_engine.hpp"
 
@@ -81,16 +82,51 @@ bool TransferEngine::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   }
   Evict& transfer = carrier_.create<Evict>(ref, space, Priority::room);
   transfer.frame = frame;
-  advance(transfer, Stage::unmap);
   carrier_.set_freeing(transfer, carrier_.memory_of(transfer), directory_.resident_bytes(ref));
-  carrier_.submit(transfer, kUnmap);
+  // The program cannot have changed the bytes of a file that is mapped read-only. Small extents of
+  // it leave many at a time, as other pages do that were not written.
+  if (directory_.touchable(ref) && !directory_.mapped(ref) &&
+      directory_.pages_in(ref) <= kMostParts && memories_.space(space).may_be_unchanged(frame)) {
+    advance(transfer, Stage::drop);
+    drops_.push_back(transfer.job.transfer);
+  } else {
+    advance(transfer, Stage::unmap);
+    carrier_.submit(transfer, kUnmap);
+  }
   return true;
 }
 
-void TransferEngine::evicted(Evict& transfer) {
-  if (!carrier_.unmapped(transfer)) {
-    return;
+bool TransferEngine::run_drops() {
+  std::array<AddressSpace::Unchanged, 64> frames;
+  const std::size_t taken = std::min(drops_.size(), frames.size());
+  for (std::size_t i = 0; i < taken; ++i) {
+    const Evict& transfer = carrier_.at<Evict>(drops_[i]);
+    frames[i] = {transfer.frame, directory_.window_at(transfer.ref, transfer.space)};
   }
+  if (taken != 0) {
+    memories_.space(kHost).drop_unchanged(std::span(frames.data(), taken));
+  }
+  for (std::size_t i = 0; i < taken; ++i) {
+    Evict& transfer = carrier_.at<Evict>(drops_.front());
+    drops_.pop_front();
+    if (frames[i].dropped) {
+      left(transfer);
+    } else {
+      advance(transfer, Stage::unmap);
+      carrier_.submit(transfer, kUnmap);
+    }
+  }
+  return taken != 0;
+}
+
+void TransferEngine::evicted(Evict& transfer) {
+  if (carrier_.unmapped(transfer)) {
+    left(transfer);
+  }
+}
+
+// The frame is out of its window.
+void TransferEngine::left(Evict& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   const FrameId frame = transfer.frame;

@@ -50,15 +50,10 @@ namespace {
 // promote. The stepping thread computes this once for each block, in less time than the read took.
 void note_first_read(const Directory& directory, ExtentRef ref, const GatherRead& read,
                      std::uint32_t block_bytes) {
-  if (directory.at(ref).copy().sums == nullptr) {
-    ChecksumsOwner unseen(Checksums::make(directory.bytes_of(ref), block_bytes));
-    if (unseen == nullptr) {
-      return;  // No memory: it stays unseen.
-    }
-    std::fill_n(unseen->blocks, unseen->count, Checksums::Hash{});
-    directory.set_checksums(ref, std::move(unseen));
+  Checksums* const sums = directory.checksums_of_file(ref, block_bytes);
+  if (sums == nullptr) {
+    return;  // The blocks stay unread.
   }
-  Checksums* const sums = directory.at(ref).copy().sums;
   const std::uint32_t first = read.offset / sums->block_bytes;
   for (std::uint32_t i = 0; i < read.length / sums->block_bytes; ++i) {
     Checksums::Hash& seen = sums->blocks[first + i];

@@ -259,7 +259,8 @@ std::string Mover::check_invariants() {
       }
       const bool given_up =
           undone || (transfer != nullptr && transfer->kind == TransferKind::evict);
-      if (extent.parts != 0 && !given_up && (exclusive + shared > 0 || !directory_.in_slot(ref))) {
+      if (extent.parts != 0 && !given_up &&
+          (exclusive + shared > 0 || !directory_.in_slot_or_file(ref))) {
         return fmt::format("extent {} is in parts {:#x} and {}", ref, extent.parts,
                            exclusive + shared > 0 ? "whole" : "not whole in its slot");
       }

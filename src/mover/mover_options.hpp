@@ -28,7 +28,8 @@ struct MoverOptions {
   /// Logarithm of the number of pages that come with a touch before the mover knows the program.
   unsigned usual_part = 2;
   /// Size of a bounce area, where pages of partial extents arrive: the largest extent that can be
-  /// partial. There is one for each `budget_per_bounce_area` bytes of budget, up to 8.
+  /// partial. There is one for each `budget_per_bounce_area` bytes of budget, up to 8, for scans up
+  /// to 64.
   std::uint64_t bounce_area_bytes = kMostParts * kSmallestExtent;
   std::uint64_t budget_per_bounce_area = 64 * kMostParts * kSmallestExtent;
   /// Initial backoff for a degraded device; doubles up to 32 times this value.

@@ -11,10 +11,10 @@ bool Parts::takes_parts(const BufferRecord& record) const {
   const std::uint32_t flags = record.flags.load(std::memory_order_relaxed);
   const std::uint64_t extent = std::uint64_t{1}
                                << record.extent_shift.load(std::memory_order_relaxed);
-  return (flags & kMapped) != 0 && memories_.spaces() == 1 && slots_.any_writable() &&
-         options_.checksums && (flags & kNoChecksum) == 0 &&
-         !record.read_only.load(std::memory_order_relaxed) && extent <= bounce_.area_bytes() &&
-         memories_.space(kHost).takes_parts(extent);
+  const bool read_only = record.read_only.load(std::memory_order_relaxed);
+  return (flags & kMapped) != 0 && memories_.spaces() == 1 &&
+         (read_only || slots_.any_writable()) && options_.checksums && (flags & kNoChecksum) == 0 &&
+         extent <= bounce_.area_bytes() && memories_.space(kHost).takes_parts(extent, read_only);
 }
 
 // By page where extents may be in parts: each is checked when it comes, and written when changed.
@@ -44,9 +44,15 @@ PageMask Parts::there(ExtentRef ref) const {
 }
 
 bool Parts::can_begin(ExtentRef ref) {
-  if (!directory_.in_slot(ref) || !takes_parts(ref) ||
+  if (!directory_.in_slot_or_file(ref) || !takes_parts(ref) ||
       directory_.word(kHost, ref).load().phase() != Phase::none) {
     return false;
+  }
+  if (!directory_.owns_slot(ref)) {
+    const Checksums* const sums = directory_.checksums_of_file(ref, checksum_block(ref));
+    if (sums == nullptr || sums->block_bytes != kSmallestExtent) {
+      return false;
+    }
   }
   bounce_.prepare();
   return bounce_.any_ready();
@@ -94,9 +100,11 @@ void Parts::land(PromoteParts& transfer) {
   advance(transfer, Stage::land);
   transfer.job.sums = extent.copy().sums;
   // The slot may have other bytes for pages of zeros.
-  transfer.job.watched = !extent.writes && (extent.zeros & transfer.pages) == 0 &&
-                         write_tracking_.watches(transfer.ref, extent.unwritten);
-  carrier_.submit(transfer, carrier_.spreads(transfer) | kVerify | kInsert);
+  transfer.job.watched =
+      !directory_.mapped(transfer.ref) || (!extent.writes && (extent.zeros & transfer.pages) == 0 &&
+                                           write_tracking_.watches(transfer.ref, extent.unwritten));
+  carrier_.submit(transfer, carrier_.spreads(transfer) |
+                                Carrier::verifies(*transfer.job.sums, transfer.pages) | kInsert);
 }
 
 void Parts::publish(PromoteParts& transfer) {
@@ -114,7 +122,7 @@ void Parts::publish(PromoteParts& transfer) {
   journal_.note_promoted(transfer, bytes_of_pages(transfer.pages & ~zero_pages(extent)));
   extent.zeros &= ~transfer.pages;
   journal_.count(&Stats::moved_by_copy);
-  word.set_dirty();
+  directory_.mapped(ref) ? word.set_dirty() : word.clear_dirty();
   if (extent.parts == pages_of(directory_.bytes_of(ref))) {
     extent.parts = 0;
     bounce_.partial_ended();

@@ -5,7 +5,8 @@
 // The phase of such an extent is `none`, as callers cannot pin it; Extent::parts says what is
 // there. Its slot has the other pages, so it is written page by page and never given up as a whole.
 // Before a page is written it gets a checksum that no bytes have, and no transfer reads it from the
-// slot while it is in the window.
+// slot while it is in the window. A file in place of the slot is never written: changed pages of a
+// private one leave with all of the extent, to a slot.
 #pragma once
 
 #include <cstdint>

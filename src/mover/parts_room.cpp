@@ -19,8 +19,7 @@ void Room::plan(Need& need) {
   need.planned = true;
   need.part = 0;
   const PageMask there = engine_.parts().there(need.ref);
-  if (there == 0 &&
-      (need.pages == 0 || has_other_memory_for(need) || !engine_.parts().can_begin(need.ref))) {
+  if (there == 0 && (has_other_memory_for(need) || !engine_.parts().can_begin(need.ref))) {
     return;
   }
   const PageMask all = pages_of(directory_.bytes_of(need.ref));
@@ -30,9 +29,6 @@ void Room::plan(Need& need) {
   }
   need.part = engine_.parts().size().choose(extent.part_size, need.ref, there, lowest(need.pages),
                                             static_cast<unsigned>(std::popcount(all)));
-  if (need.part == all) {
-    need.part = 0;
-  }
 }
 
 // An extent in parts is in the first memory. If that has no room and nothing can leave it, or if

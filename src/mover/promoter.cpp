@@ -139,10 +139,7 @@ Route::Sums Promoter::sums_to_check(Promote& transfer) {
   }
   if (Checksums* const sums = directory_.at(transfer.ref).copy().sums) {
     transfer.job.sums = sums;
-    const Checksums::Hash* const blocks = sums->blocks;
-    const Checksums::Hash* const end = blocks + sums->count;
-    const bool all_seen = std::find(blocks, end, Checksums::Hash{}) == end;
-    return all_seen ? Route::Sums::all : Route::Sums::some;  // A gather has seen some of a file.
+    return sums->seen() ? Route::Sums::all : Route::Sums::some;  // Some of a file were read.
   }
   if (!transfer.slot_tier->has_files()) {
     return Route::Sums::none;

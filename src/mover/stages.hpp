@@ -13,7 +13,8 @@
 //                  recalled, → remap → (as before)
 //   demote_parts   as the demote of a mapped extent. With a slot that cannot be written:
 //                  hash → whole → read (the missing pages) → copy → slot → write, all, to another
-//   evict, empty   start → unmap → (done)
+//   evict          start → (drop →) unmap → (done), or, of a mapped file: start → drop → (done)
+//   empty          start → unmap → (done)
 //   show           start → show → (done)
 //   relocate       start → relocate → (published, or as before)
 //   destage        start → slot → prepare → read → land → write → (done)
@@ -124,6 +125,7 @@ inline constexpr StageChange kStageChanges[] = {
     {TransferKind::demote_parts, Stage::start, Stage::withdraw},
     {TransferKind::demote_parts, Stage::drop, Stage::withdraw},
     {TransferKind::demote_parts, Stage::withdraw, Stage::slot},
+    {TransferKind::demote_parts, Stage::withdraw, Stage::hash},
     {TransferKind::demote_parts, Stage::withdraw, Stage::remap, true},
     {TransferKind::demote_parts, Stage::slot, Stage::staging},
     {TransferKind::demote_parts, Stage::staging, Stage::hash},
@@ -144,7 +146,9 @@ inline constexpr StageChange kStageChanges[] = {
     {TransferKind::demote_parts, Stage::slot, Stage::slot},
     {TransferKind::demote_parts, Stage::slot, Stage::write},
     {TransferKind::demote_parts, Stage::slot, Stage::remap},
+    {TransferKind::evict, Stage::start, Stage::drop},
     {TransferKind::evict, Stage::start, Stage::unmap},
+    {TransferKind::evict, Stage::drop, Stage::unmap, true},
     {TransferKind::empty, Stage::start, Stage::unmap},
     {TransferKind::show, Stage::start, Stage::show},
     {TransferKind::relocate, Stage::start, Stage::relocate},

@@ -93,6 +93,7 @@ void TransferEngine::unpark(const Request& request, ExtentRef ref) {
 bool TransferEngine::take_completions() {
   bool any = gatherer_.any_deserted();
   gatherer_.end_deserted();
+  any = run_drops() || any;
   any = demoter_.run_drops() || any;
   std::uint64_t done = 0;
   while (Job* const job = carrier_.run_own_job(done)) {
@@ -284,7 +285,7 @@ std::int64_t TransferEngine::next() const {
   const bool works = std::any_of(slots_.begin(), slots_.end(), [](const SlotTiers::Entry& slots) {
     return slots.tier->pending();
   });
-  return works || demoter_.any_drops() || gatherer_.any_deserted()
+  return works || any_drops() || gatherer_.any_deserted()
              ? now
              : std::min(carrier_.next(now), bounce_.next(now));
 }

@@ -176,7 +176,7 @@ class TransferEngine {
   unsigned housekeeping() const;
   /// No worker and no device has anything to do.
   bool rests() const {
-    return live() == 0 && housekeeping() == 0 && !carrier_.any_own_jobs() && !demoter_.any_drops();
+    return live() == 0 && housekeeping() == 0 && !carrier_.any_own_jobs() && !any_drops();
   }
   /// Some transfers wait for pins.
   bool waits_for_pins() const { return promoter_.waits_for_pins(); }
@@ -228,6 +228,7 @@ class TransferEngine {
   void abandon() { carrier_.abandon(); }
 
  private:
+  bool any_drops() const { return !drops_.empty() || demoter_.any_drops(); }
   void job_done(Job& job);
   void housekeeping_done(const Job& job);
   void io_done(const SlotCompletion& reported);
@@ -236,7 +237,9 @@ class TransferEngine {
   void follow();
 
   // evict.cpp
+  bool run_drops();
   void evicted(Evict& transfer);
+  void left(Evict& transfer);
   bool sink(ExtentRef ref, unsigned space, Priority priority);
   bool has_room_below(ExtentRef ref, unsigned space) const;
   std::span<MemoryLedger* const> memories_below(ExtentRef ref, unsigned space);
@@ -262,6 +265,7 @@ class TransferEngine {
   Relocator relocator_;
   Destager destager_;
   Gatherer gatherer_;
+  Deque<std::uint32_t> drops_;  // Evicts, until run_drops().
   bool left_watched_ = false;
   Vector<ExtentRef> watched_;
 };

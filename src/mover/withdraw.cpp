@@ -57,7 +57,7 @@ void Demoter::begin_withdraw(Demote& transfer, bool evict_after) {
   if (evict_after) {
     carrier_.set_freeing(transfer, carrier_.memory_of(transfer), directory_.resident_bytes(ref));
   }
-  if (evict_after && directory_.in_slot(ref) &&
+  if (evict_after && directory_.in_slot_or_file(ref) &&
       memories_.space(space).may_be_unchanged(transfer.frame)) {
     advance(transfer, Stage::drop);
     drops_.push_back(transfer.job.transfer);
@@ -176,8 +176,16 @@ bool Demoter::compare_with_file(Demote& transfer) {
     return false;
   }
   transfer.sums.reset(Checksums::make(directory_.bytes_of(transfer.ref), copy.sums->block_bytes));
-  if (transfer.sums == nullptr) {
+  if (transfer.sums == nullptr && transfer.pages == 0) {
     return false;
+  }
+  if (transfer.sums == nullptr) {
+    failed(transfer, no_sums());
+    return true;
+  }
+  if (transfer.pages != 0) {
+    transfer.sums->copy(*copy.sums);
+    transfer.slot = copy.slot;  // The other pages may be read from there.
   }
   transfer.job.data = carrier_.memory_of(transfer).tier->space().bytes_at(transfer.frame, nullptr);
   transfer.job.sums = transfer.sums.get();

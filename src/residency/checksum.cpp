@@ -132,7 +132,14 @@ std::uint32_t Checksums::last_unlike(const Checksums& other) const {
   return count;
 }
 
-// Hash{} is the checksum of a block that nothing has read yet. It differs from none.
+bool Checksums::seen(std::uint32_t which) const {
+  std::uint32_t i = 0;
+  while (i < count && !(has(which, i) && blocks[i] == Hash{})) {
+    ++i;
+  }
+  return i == count;
+}
+
 std::uint32_t Checksums::mismatch(const std::byte* bytes, std::uint32_t which) const {
   for (std::uint32_t i = 0; i < count; ++i) {
     if (has(which, i) && blocks[i] != Hash{} &&

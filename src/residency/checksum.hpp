@@ -31,7 +31,10 @@ struct Checksums {
   /// all later blocks too. Ends between two blocks once `stop` is true; another thread sets it
   /// atomically.
   void compute(const std::byte* bytes, std::uint32_t which = kAll, bool* stop = nullptr);
-  /// Returns the first block of `which` that differs, or `count`.
+  /// Returns whether each block of `which` has a checksum. One that nothing has read yet is Hash{}.
+  bool seen(std::uint32_t which = kAll) const;
+  /// Returns the first block of `which` that differs, or `count`. A block that nothing has read yet
+  /// does not differ.
   std::uint32_t mismatch(const std::byte* bytes, std::uint32_t which = kAll) const;
   /// Returns the checksum of a block of zeros.
   Hash of_zeros() const;

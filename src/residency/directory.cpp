@@ -1,6 +1,7 @@
 // Lookups in the directory that take more than a line, and the changes of slot copies.
 #include "residency/directory.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace tiermem {
@@ -80,6 +81,19 @@ void Directory::finish_write(ExtentRef ref, ChecksumsOwner sums) const {
 void Directory::set_checksums(ExtentRef ref, ChecksumsOwner sums) const {
   assert(has_slot_copy(ref));
   const ChecksumsOwner before(std::exchange(at(ref).copy_.sums, sums.release()));
+}
+
+Checksums* Directory::checksums_of_file(ExtentRef ref, std::uint32_t block_bytes) const {
+  assert(has_slot_copy(ref) && !owns_slot(ref));
+  if (at(ref).copy().sums == nullptr) {
+    ChecksumsOwner unseen(Checksums::make(bytes_of(ref), block_bytes));
+    if (unseen == nullptr) {
+      return nullptr;
+    }
+    std::fill_n(unseen->blocks, unseen->count, Checksums::Hash{});
+    set_checksums(ref, std::move(unseen));
+  }
+  return at(ref).copy().sums;
 }
 
 void Directory::drop_copy(ExtentRef ref) const {

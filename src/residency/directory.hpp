@@ -133,6 +133,12 @@ class Directory {
     const SlotCopy& copy = at(ref).copy();
     return copy.owned() && !copy.partial() && copy.sums != nullptr;
   }
+  /// Returns whether single pages of the extent can be read from its slot copy: from a slot that
+  /// has all of its bytes, or from its file.
+  bool in_slot_or_file(ExtentRef ref) const {
+    const SlotCopy& copy = at(ref).copy();
+    return in_slot(ref) || (copy.exists() && copy.in_file());
+  }
   /// Returns the extent's slot copy, with the state that follows from the copies in memory.
   SlotCopy slot_copy(ExtentRef ref) const;
   /// Returns whether slot_copy(ref) exists. It does not look at the copies in memory.
@@ -155,6 +161,9 @@ class Directory {
   void finish_write(ExtentRef ref, ChecksumsOwner sums) const;
   /// Sets the checksums of the copy's bytes, which a read has found out.
   void set_checksums(ExtentRef ref, ChecksumsOwner sums) const;
+  /// For an extent in its file: returns the checksums of its blocks. Those of blocks that nothing
+  /// has read yet are Hash{}. Null: there is no memory for them.
+  Checksums* checksums_of_file(ExtentRef ref, std::uint32_t block_bytes) const;
   /// Drops the copy, with what was known of it. The caller frees the slot. There is no replica. An
   /// adopted extent is in its file again.
   void drop_copy(ExtentRef ref) const;

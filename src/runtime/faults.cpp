@@ -284,7 +284,12 @@ void Faults::refuse_store(const Fault& fault) {
   const ExtentRef ref = record != nullptr ? record->first.load(std::memory_order_relaxed) +
                                                 static_cast<ExtentRef>(in_window >> shift)
                                           : 0;
-  if (record == nullptr || !residency_.extents.word(kHost, ref).load().view_readable()) {
+  // A mapped file is closed whatever becomes of the page: the store is refused in any case, and
+  // some pages of an extent may be there without the others.
+  const bool mapped =
+      record != nullptr && (record->flags.load(std::memory_order_relaxed) & kMapped) != 0;
+  if (record == nullptr ||
+      (!mapped && !residency_.extents.word(kHost, ref).load().view_readable())) {
     space_->wake(fault.address);  // The extent is leaving. The next fault finds it absent.
     return;
   }
@@ -292,7 +297,6 @@ void Faults::refuse_store(const Fault& fault) {
   const std::uint64_t lead = record->lead.load(std::memory_order_relaxed);
   std::byte* const extent = fault.address - in_window % bytes;
   if (!space_->refuses_stores(fault.address)) {
-    const bool mapped = (record->flags.load(std::memory_order_relaxed) & kMapped) != 0;
     last_words(
         "store: buffer '{}' at offset {} (address {}) is the adopted file '{:.120}', and {} "
         "read-only: SIGSEGV; adopt it with the flag private, or copy the bytes to a buffer from "

@@ -76,8 +76,9 @@ class AddressSpace {
   // Extents in parts: some pages of such an extent are in its mapped window. Its frame is *of
   // parts*: it is charged by the page (Memory::charge_parts()), gets its pages in the window
   // itself, and becomes a whole frame once it has all of them.
-  /// [any] Returns whether extents of this size can be in their windows in parts.
-  virtual bool takes_parts(std::uint64_t) const { return false; }
+  /// [any] Returns whether extents of this size can be in their windows in parts. `read_only`: the
+  /// windows are those of mapped files that the program may not write.
+  virtual bool takes_parts(std::uint64_t, bool /*read_only*/) const { return false; }
   /// [worker] Inserts copies of the pages in `pages`, charged and absent so far, into the window at
   /// `at`. `data` is the address of the extent's first page; only the selected pages are read. The
   /// call repeats until the kernel has done it. Afterwards withdraw(), restore() and unmap() apply
@@ -92,8 +93,8 @@ class AddressSpace {
     std::byte* at = nullptr;
     bool dropped = false;  ///< The result.
   };
-  /// [mover] Returns whether all pages of the frame arrived watched, so that drop_unchanged() may
-  /// take them.
+  /// [mover] Returns whether all pages of the frame arrived watched, or the program may not write
+  /// its window: drop_unchanged() may take them.
   virtual bool may_be_unchanged(FrameId) const { return false; }
   /// [mover] Each of these frames is in its mapped window at `at`. Drops all pages of each frame
   /// that is unchanged since insert(). The others stay as they are, and are no longer watched. This

@@ -332,7 +332,7 @@ std::uint64_t HostMemory::charge_of(const FramePool& pool, const Frame& frame) {
 
 FrameId HostMemory::acquire_parts(const FrameRequest& request, unsigned pages) {
   const std::uint64_t bytes = pages * kSmallestExtent;
-  if (request.pool != Pool::small || !takes(request) || !space().takes_parts(request.bytes) ||
+  if (request.pool != Pool::small || !takes(request) || !space().takes_parts(request.bytes, false) ||
       bytes > request.bytes || usage_.used() + bytes > usage_.budget) {
     return {};
   }

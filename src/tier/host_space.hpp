@@ -94,7 +94,7 @@ class HostSpace final : public AddressSpace {
   Status show(FrameId frame, std::byte* at) override;
   Status relocate(FrameId from, FrameId to, std::byte* at, bool& home) override;
 
-  bool takes_parts(std::uint64_t extent_bytes) const override;
+  bool takes_parts(std::uint64_t extent_bytes, bool read_only) const override;
   Status insert(FrameId frame, std::byte* at, const std::byte* data, PageMask pages,
                 bool watched) override;
   Status empty(FrameId frame, std::byte* at, PageMask pages) override;

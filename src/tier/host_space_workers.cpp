@@ -160,6 +160,7 @@ Status HostSpace::unmap(FrameId id, std::byte* at) {
       return fail_native(Code::internal, error, "parts of a window could not be emptied: {}",
                          std::strerror(error));
     }
+    (void)unprotect(at, held.bytes());
     frame.at = nullptr;
     frame.has = 0;
     return {};
@@ -281,9 +282,10 @@ Run take_run(PageMask& pages) {
 
 }  // namespace
 
-bool HostSpace::takes_parts(std::uint64_t extent_bytes) const {
+bool HostSpace::takes_parts(std::uint64_t extent_bytes, bool read_only) const {
   return is_registered(facts_.mapped) && extent_bytes > kSmallestExtent &&
-         extent_bytes <= kMostParts * kSmallestExtent;
+         extent_bytes <= kMostParts * kSmallestExtent &&
+         (!read_only || mapped_files_.options().watch);
 }
 
 Status HostSpace::insert(FrameId id, std::byte* at, const std::byte* data, PageMask pages,
@@ -298,8 +300,10 @@ Status HostSpace::insert(FrameId id, std::byte* at, const std::byte* data, PageM
     frame.forks = forks_.load();  // Read before the copy, so that a fork during the copy counts.
     frame.by = facts_.mapped;
     frame.at = at;
+    (void)unprotect(at, held.bytes());  // A store to the extent before was answered late.
   }
-  frame.watched = watched && facts_.watches && (frame.has == 0 || frame.watched);
+  const bool watches = facts_.watches || is_mapped_file(at);
+  frame.watched = watched && watches && (frame.has == 0 || frame.watched);
   frame.has |= pages;
   const host::NodePreference preference(memory_of(id).node());
   while (pages != 0) {
@@ -355,11 +359,13 @@ bool HostSpace::may_be_unchanged(FrameId id) const {
     return false;
   }
   const Frame& frame = frame_of(id).record;
-  return frame.watched && frame.forks >= followed_;
+  return (frame.watched && frame.forks >= followed_) ||
+         (frame.at != nullptr && is_mapped_file(frame.at));
 }
 
 // A page that was written is not watched any more. A page that the program has emptied itself is
-// absent, and would return with its earlier bytes.
+// absent, and would return with its earlier bytes. Bytes of a file that is mapped read-only are the
+// file's in any case.
 void HostSpace::drop_unchanged(std::span<Unchanged> frames) {
   const std::lock_guard lock(watch_mutex_);
   Vector<host::Range> ranges;
@@ -377,7 +383,8 @@ void HostSpace::drop_unchanged(std::span<Unchanged> frames) {
   for (Unchanged& each : frames) {
     Frame* frame = nullptr;
     const PageMask pages = pages_of(each.frame, frame);
-    each.dropped = frame->watched && frame->at == each.at && untouched(each, pages);
+    each.dropped = frame->at == each.at &&
+                   (is_mapped_file(each.at) || (frame->watched && untouched(each, pages)));
     for (PageMask left = each.dropped ? pages : 0; left != 0;) {
       const Run run = take_run(left);
       ranges.push_back({each.at + run.offset, run.bytes});
@@ -389,6 +396,7 @@ void HostSpace::drop_unchanged(std::span<Unchanged> frames) {
     const PageMask pages = pages_of(each.frame, frame);
     each.dropped = each.dropped && (all_gone || !untouched(each, pages));
     if (each.dropped) {
+      (void)unprotect(each.at, frame_of(each.frame).bytes());
       frame->at = nullptr;
       frame->pages = false;
       frame->has = 0;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <setjmp.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -220,7 +221,8 @@ TEST_F(MappedFile, store_is_segv_with_a_sentence_and_the_bytes_stay_the_files) {
     GTEST_SKIP() << "no mapped files here";
   }
   for (const char* options : {"", "; mechanism=copy", "; userfault=user_mode"}) {
-    for (const std::uint64_t extent : {std::uint64_t{4096}, std::uint64_t{2} << 20}) {
+    for (const std::uint64_t extent :
+         {std::uint64_t{4096}, std::uint64_t{64} << 10, std::uint64_t{2} << 20}) {
       write_file(5 * kMiB + 77);
       said.clear();
       EXPECT_TRUE(in_child([&] {
@@ -268,11 +270,95 @@ TEST_F(MappedFile, store_without_a_handler_ends_the_process_with_a_sentence) {
 
 // As for any mapping of a file with MAP_PRIVATE and PROT_READ.
 TEST_F(MappedFile, program_empties_pages_then_they_are_read_from_the_file_again) {
-  open(5 * kMiB, "16M");
-  EXPECT_EQ(first_wrong(), expected.size());
-  char* const page = data - kLead % 4096 + 4 * 4096;
-  ASSERT_EQ(::madvise(page, 64 * 4096, MADV_DONTNEED), 0);
-  EXPECT_EQ(first_wrong(), expected.size());
+  for (const std::uint64_t extent : {std::uint64_t{0}, std::uint64_t{64} << 10}) {
+    open(5 * kMiB, "16M", 0, extent);
+    if (IsSkipped()) {
+      return;
+    }
+    EXPECT_EQ(first_wrong(), expected.size());
+    char* const page = data - kLead % 4096 + 4 * 4096;
+    ASSERT_EQ(::madvise(page, 64 * 4096, MADV_DONTNEED), 0);
+    EXPECT_EQ(first_wrong(), expected.size());
+    ASSERT_TRUE(buffer.evict().ok());
+    EXPECT_EQ(page[5 * 4096], expected[page + 5 * 4096 - data]) << "a page of its extent";
+    ASSERT_EQ(::madvise(page, 64 * 4096, MADV_DONTNEED), 0);
+    EXPECT_EQ(first_wrong(), expected.size());
+    buffer = Buffer();
+  }
+}
+
+// An extent in parts has the touched pages in memory, and the file has the others.
+TEST_F(MappedFile, random_touches_read_pages_and_not_extents) {
+  for (const std::uint32_t flags : {0u, kPrivate | 0u}) {
+    open(64 * kMiB, "8M", flags, 64 << 10);
+    if (IsSkipped()) {
+      return;
+    }
+    std::mt19937 random(5);
+    constexpr int kTouches = 4000;
+    int wrong = 0;
+    for (int i = 0; i < kTouches; ++i) {
+      const std::size_t at = random() % expected.size();
+      wrong += data[at] != expected[at] ? 1 : 0;
+    }
+    EXPECT_EQ(wrong, 0);
+    const Stats stats = context->stats();
+    EXPECT_GE(stats.promoted, kTouches / 2 * 4096u);
+    EXPECT_LE(stats.promoted + stats.prefetched, kTouches * std::uint64_t{16 << 10})
+        << "extents would be four times as much";
+    EXPECT_EQ(stats.demoted, 0u);
+    EXPECT_EQ(first_wrong(), expected.size());
+    buffer = Buffer();
+  }
+}
+
+// The pages between the stores were never read: they come from the file when the extent leaves.
+TEST_F(MappedFile, private_stores_to_single_pages_are_kept_with_the_files_other_pages) {
+  open(48 * kMiB + 999, "8M", kPrivate, 64 << 10);
+  std::mt19937 random(6);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 400; ++i) {
+      store(random() % (expected.size() - 50), 1 + random() % 50, static_cast<char>(i));
+    }
+    ASSERT_TRUE(buffer.evict().ok());
+    EXPECT_EQ(first_wrong(), expected.size()) << "round " << round;
+  }
+  EXPECT_GT(context->stats().demoted, 0u);
+  expect_file_untouched();
+}
+
+// A page must have the bytes of its first read. This is checked page by page.
+TEST_F(MappedFile, page_that_changes_in_place_is_refused_and_others_are_read) {
+  if (!maps_files()) {
+    GTEST_SKIP() << "no mapped files here";
+  }
+  write_file(6 * kMiB);
+  EXPECT_TRUE(in_child([&] {
+    context = make_context(spec("16M", "; log=error"));
+    constexpr std::size_t kSeen = kMiB + 5 * 4096;
+    if (!adopt(0, 64 << 10) || data[kSeen] != expected[kSeen] || !buffer.evict().ok()) {
+      return false;
+    }
+    struct stat before {};
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    const off_t there = (kLead + kSeen) / 4096 * 4096;
+    const std::vector<char> other(4096, '?');
+    if (fd < 0 || ::fstat(fd, &before) != 0 || ::pwrite(fd, other.data(), 4096, there) != 4096) {
+      return false;
+    }
+    const timespec times[] = {before.st_atim, before.st_mtim};  // The change does not show.
+    if (::futimens(fd, times) != 0 || ::close(fd) != 0) {
+      return false;
+    }
+    volatile char seen = 0;
+    const auto touch = [&](std::size_t at) {
+      return signal_of(data + at, [&] { seen = data[at]; });
+    };
+    const std::size_t neighbour = kSeen + 3 * 4096;
+    return touch(kSeen) == SIGBUS && touch(neighbour) == 0 &&
+           data[neighbour] == expected[neighbour];
+  })) << said;
+  EXPECT_NE(said.find("the file has changed"), std::string::npos) << said;
 }
 
 TEST_F(MappedFile, file_is_truncated_then_a_touch_is_sigbus_and_never_zeros) {
@@ -410,7 +496,8 @@ TEST_F(MappedFile, context_follows_forks_then_parent_and_child_have_the_file) {
     GTEST_SKIP() << "the thread sanitizer does not follow a fork with threads";
   }
   for (const std::uint32_t flags : {0u, kPrivate | 0u}) {
-    for (const std::uint64_t extent : {std::uint64_t{0}, std::uint64_t{4096}}) {
+    for (const std::uint64_t extent :
+         {std::uint64_t{0}, std::uint64_t{4096}, std::uint64_t{64} << 10}) {
       write_file(12 * kMiB + 5);
       context = make_context(spec("8M", "; fork=follow"));
       ASSERT_NE(context, nullptr);

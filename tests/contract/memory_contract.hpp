@@ -236,7 +236,7 @@ class MemoryContract : public ::testing::TestWithParam<MemoryCase> {
   /// The sizes of extents that can be in parts. Checks that every other size is refused.
   const std::vector<std::uint64_t>& part_extents() {
     for (const std::uint64_t bytes : missing(facts().part_extents)) {
-      EXPECT_FALSE(space().takes_parts(bytes) &&
+      EXPECT_FALSE(space().takes_parts(bytes, false) &&
                    memory().takes({space().window_pool(bytes), bytes, 0, false}))
           << bytes;
       EXPECT_FALSE(memory().acquire_parts({space().window_pool(bytes), bytes, 0}, 1).valid());

@@ -41,7 +41,7 @@ class Parts {
 
 TEST_P(MemoryContract, parts_are_not_offered_then_they_are_refused) {
   for (const std::uint64_t bytes : part_extents()) {
-    EXPECT_TRUE(space().takes_parts(bytes)) << bytes;
+    EXPECT_TRUE(space().takes_parts(bytes, false)) << bytes;
     EXPECT_LE(bytes, kMostParts * kPage);
   }
   for (const std::uint64_t bytes : missing(facts().part_extents)) {

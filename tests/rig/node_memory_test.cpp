@@ -180,7 +180,7 @@ TEST_P(NodeMemory, pages_stay_on_the_node_through_windows) {
 }
 
 TEST_P(NodeMemory, parts_of_an_extent_come_from_the_node) {
-  if (!space_->takes_parts(64 * kKiB)) {
+  if (!space_->takes_parts(64 * kKiB, false)) {
     GTEST_SKIP() << "no parts with this mechanism";
   }
   auto window = space_->reserve_window(64 * kKiB, 64 * kKiB, true);

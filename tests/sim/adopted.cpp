@@ -50,7 +50,8 @@ void Simulation::adopt() {
   live.handle = *handle;
   live.unsure.assign(shape.extents, false);
   note_version(live);
-  live.possible.assign(shape.extents, ~std::uint64_t{0});
+  live.first_reads = mapped ? kSmallestExtent : live.extent_bytes;
+  live.possible.assign(shape.extents * live.extent_bytes / live.first_reads, ~std::uint64_t{0});
   if (is_private) {
     live.original = live.model = live.versions.front();
   }
@@ -98,10 +99,12 @@ void Simulation::touch_file(Live& live, const Access& access) {
 
 template <typename Load>
 void Simulation::compare_file(Live& live, const Access& access, const Load& load) {
+  // A mapped extent may come by the page. Others come as a whole.
+  const std::uint64_t unit = live.first_reads;
   for (std::uint64_t at = 0; at < access.length;) {
     const std::uint64_t offset = access.offset + at;
-    const std::uint64_t extent = (live.lead + offset) / live.extent_bytes;
-    const std::uint64_t rest = (extent + 1) * live.extent_bytes - live.lead - offset;
+    const std::uint64_t number = (live.lead + offset) / unit;
+    const std::uint64_t rest = (number + 1) * unit - live.lead - offset;
     const std::uint64_t length = std::min(rest, access.length - at);
     std::uint64_t matches = 0;
     for (std::size_t version = 0; version < live.versions.size(); ++version) {
@@ -111,13 +114,13 @@ void Simulation::compare_file(Live& live, const Access& access, const Load& load
       }
       matches |= std::uint64_t{same ? 1u : 0u} << version;
     }
-    matches &= live.possible[extent];
-    check(matches != 0,
-          fmt::format(
-              "file{} extent {}: bytes that the file did not hold, or not when it was first read",
-              serial_of(live), extent));
+    matches &= live.possible[number];
+    check(
+        matches != 0,
+        fmt::format("file{} at {}: bytes that the file did not hold, or not when it was first read",
+                    serial_of(live), number * unit));
     if (swarm_.checksums) {
-      live.possible[extent] = matches;
+      live.possible[number] = matches;
     }
     at += length;
   }

@@ -321,13 +321,14 @@ class FakeMemory final : public AddressSpace, public Memory {
   /// Whether the page of a mapped window at `page` is present, so that a touch does not wait.
   bool present(std::byte* page) const { return present_.count(page) != 0; }
 
-  bool takes_parts(std::uint64_t extent_bytes) const override {
+  bool takes_parts(std::uint64_t extent_bytes, bool) const override {
     return !opaque_ && extent_bytes > kSmallestExtent &&
            extent_bytes <= kMostParts * kSmallestExtent;
   }
   FrameId acquire_parts(const FrameRequest& request, unsigned pages) override {
     dice_.crossed("acquire_parts", pages);
-    if (!takes(request) || !takes_parts(request.bytes) || pages * kSmallestExtent > request.bytes ||
+    if (!takes(request) || !takes_parts(request.bytes, false) ||
+        pages * kSmallestExtent > request.bytes ||
         in_use_ + cached_ + pages * kSmallestExtent > budget_) {
       return {};
     }

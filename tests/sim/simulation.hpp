@@ -69,7 +69,8 @@ class Simulation {
     std::uint64_t lead = 0;  // Bytes before byte 0 in the first extent.
     SlotId file{};
     std::vector<std::vector<std::byte>> versions;  // The successive contents of the range.
-    std::vector<std::uint64_t> possible;           // By extent: the contents that it may show.
+    std::uint64_t first_reads = 0;                 // The bytes that a first read brings at least.
+    std::vector<std::uint64_t> possible;  // For each of them: the contents that they may show.
   };
   struct Held {
     ViewRecord view;

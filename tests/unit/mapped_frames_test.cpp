@@ -239,8 +239,8 @@ class SmallMappedFrame : public MappedFrame {
 // Pages 1, 2 and 5 arrive, are withdrawn, and are restored. The others stay absent.
 TEST_P(SmallMappedFrame, parts_come_and_go_with_their_bytes_and_their_charge) {
   constexpr std::uint64_t kPageBytes = kSmallestExtent;
-  ASSERT_TRUE(space->takes_parts(kSmall));
-  EXPECT_FALSE(space->takes_parts(kBytes)) << "huge pages";
+  ASSERT_TRUE(space->takes_parts(kSmall, false));
+  EXPECT_FALSE(space->takes_parts(kBytes, false)) << "huge pages";
   const std::uint64_t before = space->memory().usage().in_use;
   const FrameId parts = space->memory().acquire_parts({Pool::small, kSmall, 0}, 2);
   ASSERT_TRUE(parts.valid());

@@ -1,11 +1,13 @@
 // Parts of extents that arrive watched: unwritten ones leave at once, and written ones never do. On
 // real pages and threads.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -103,6 +105,43 @@ TEST_F(WatchedParts, a_write_waits_until_it_is_allowed_and_stays) {
   EXPECT_EQ(space->bytes_at(frame, at)[kPageBytes + 5], std::byte{99});
   EXPECT_EQ(space->bytes_at(frame, at)[7], std::byte{98});
   EXPECT_EQ(space->counters().watched_writes, 1u);
+}
+
+// Its window may be closed for stores, and the program may have emptied pages. The bytes are the
+// file's in any case.
+TEST_F(WatchedParts, those_of_a_read_only_file_leave_together_with_what_closes_them) {
+  auto window = space->reserve_read_only_window(2 * kExtent, kExtent, true);
+  ASSERT_TRUE(window.ok()) << window.message();
+  ASSERT_TRUE(space->takes_parts(kExtent, true));
+  std::byte* const file = *window;
+  const auto store = [](std::byte* to) {
+    const int zeros = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    const int error = ::read(zeros, to, 1) == 1 ? 0 : errno;
+    ::close(zeros);
+    return error;
+  };
+  for (int life = 0; life < 2; ++life) {
+    const FrameId frame = bring(0b1011, true, file);
+    EXPECT_FALSE(space->refuses_stores(file)) << "the extent before was closed";
+    int error = 0;
+    std::thread writer([&] { error = store(file + kPageBytes); });
+    Fault fault;
+    ASSERT_TRUE(space->next_fault(10'000, fault));
+    EXPECT_TRUE(fault.watched);
+    space->refuse_store(fault, file, kExtent);
+    writer.join();
+    EXPECT_EQ(error, EFAULT);
+    ASSERT_TRUE(space->memory().charge_parts(frame, 1));
+    ASSERT_TRUE(space->insert(frame, file, data.data(), 0b100, true).ok()) << "into a closed one";
+    EXPECT_EQ(std::memcmp(file, data.data(), 4 * kPageBytes), 0);
+    EXPECT_EQ(store(file + 2 * kPageBytes), EFAULT);
+    ASSERT_EQ(::madvise(file, kPageBytes, MADV_DONTNEED), 0);
+    EXPECT_TRUE(space->may_be_unchanged(frame));
+    EXPECT_TRUE(drop(frame, file));
+    EXPECT_TRUE(empty(file, kExtent));
+    space->memory().return_frame(frame);
+  }
+  EXPECT_TRUE(space->memory().test_consistent());
 }
 
 // The write began before the extent was dropped, and is answered afterwards.
