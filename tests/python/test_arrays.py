@@ -69,6 +69,47 @@ class Arrays(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "ends after"):
             tiermem.numpy.load(path, context=self.context)
 
+    def test_load_without_a_copy(self):
+        rows = np.arange(6_000_000, dtype="<u4").reshape(60_000, 100)  # 24 MB, in memory of 16 MiB.
+        path = os.path.join(self.folder.name, "rows.npy")
+        for array in (rows, np.asfortranarray(rows[:500]), np.array(4.5), np.zeros((0, 3))):
+            np.save(path, array)
+            for mode in ("r", "c"):
+                loaded = tiermem.numpy.load(path, mmap_mode=mode, context=self.context)
+                np.testing.assert_array_equal(loaded, array)
+                self.assertEqual((loaded.dtype, loaded.flags.f_contiguous), (array.dtype, array.flags.f_contiguous))
+                del loaded
+        np.save(path, rows)
+        with open(path, "rb") as file:
+            before = file.read()
+        table = tiermem.numpy.load(path, "r", context=self.context)
+        self.assertEqual(tiermem.numpy.buffer_of(table).info()["label"], path)
+        chosen = np.random.default_rng(3).integers(0, len(rows), 2000)
+        np.testing.assert_array_equal(table[chosen], rows[chosen])
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            table[0, 0] = 1
+        self.assertEqual(self.context.stats()["demoted"], 0)
+        copy = tiermem.numpy.load(path, "c", context=self.context, label="mine")
+        copy[chosen, 3] = 7
+        tiermem.numpy.buffer_of(copy).evict()
+        rows[chosen, 3] = 7
+        np.testing.assert_array_equal(copy, rows)
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), before)
+
+    def test_load_refuses(self):
+        path = os.path.join(self.folder.name, "some.npy")
+        np.save(path, np.arange(100))
+        for mode in ("r+", "w+", "x"):
+            with self.assertRaisesRegex(ValueError, "accepted are"):
+                tiermem.numpy.load(path, mode, context=self.context)
+        os.truncate(path, 200)
+        with self.assertRaisesRegex(ValueError, "ends after 72 of 800 bytes"):
+            tiermem.numpy.load(path, "r", context=self.context)
+        np.save(path, np.array([{}]), allow_pickle=True)
+        with self.assertRaisesRegex(TypeError, "references to Python objects"):
+            tiermem.numpy.load(path, "r", context=self.context)
+
     def test_views_and_buffers_by_three_protocols(self):
         buffer = self.context.alloc(1 << 20, mapped=True)
         with buffer.view(mode="rw") as view:

@@ -8,6 +8,7 @@ context, until the last array over it is gone.
 """
 
 import math
+import os
 
 import numpy as np
 
@@ -36,11 +37,22 @@ def zeros(shape, dtype=float, *, context=None, label=None, **options):
 empty = zeros  # New buffers read as zeros without being written.
 
 
-def load(path, *, context=None, label=None, **options):
-    """Return a copy of the array in a .npy file, in a mapped buffer.
+def load(path, mmap_mode=None, *, context=None, label=None, **options):
+    """Return the array in a .npy file, which may be larger than memory.
 
-    The file is read piece by piece, so it may be larger than memory.
+    mmap_mode: as for numpy.load(). None: a copy in a mapped buffer, read piece by piece. "r": the file
+    itself, read when it is touched; stores are refused. "c": the same, and stores are kept in the
+    buffer, never in the file. The file must not change then.
+
+    options: those of Context.alloc(), or with mmap_mode of Context.adopt_file(). The unit of movement
+    of a file is 64 KiB, which is read by the page where touches are far from each other.
+    extent_bytes=2 << 20 suits arrays that are always read from end to end.
+
+    Errors: ValueError for a file that is no such array or ends early, or for another mmap_mode;
+    TypeError for arrays of Python objects; the errors of the call that makes the buffer.
     """
+    if mmap_mode not in (None, "r", "c"):
+        raise ValueError(f'mmap_mode {mmap_mode!r}; accepted are None, "r" and "c" (files are never written)')
     with open(path, "rb") as file:
         version = np.lib.format.read_magic(file)
         if version not in ((1, 0), (2, 0)):
@@ -51,15 +63,51 @@ def load(path, *, context=None, label=None, **options):
             else np.lib.format.read_array_header_2_0
         )
         shape, fortran, dtype = read_header(file)
-        array = zeros(shape[::-1] if fortran else shape, dtype, context=context, label=label, **options)
-        memory = memoryview(array.reshape(-1).view(np.uint8))
-        done = 0
-        while done < len(memory):
-            count = file.readinto(memory[done : done + (16 << 20)])
-            if count == 0:
-                raise ValueError(f"{path}: it ends after {done} of {len(memory)} bytes of data")
-            done += count
+        shape = shape[::-1] if fortran else shape
+        if mmap_mode is None:
+            array = _copy_of(file, path, shape, dtype, context, label, options)
+        else:
+            array = _adopted(file, path, shape, dtype, mmap_mode, context, label, options)
     return array.T if fortran else array
+
+
+def _copy_of(file, path, shape, dtype, context, label, options):
+    """Return a new array with the bytes that follow in the file."""
+    array = zeros(shape, dtype, context=context, label=label, **options)
+    memory = memoryview(array.reshape(-1).view(np.uint8))
+    done = 0
+    while done < len(memory):
+        count = file.readinto(memory[done : done + (16 << 20)])
+        if count == 0:
+            raise ValueError(f"{path}: it ends after {done} of {len(memory)} bytes of data")
+        done += count
+    return array
+
+
+def _adopted(file, path, shape, dtype, mmap_mode, context, label, options):
+    """Return an array over the bytes that follow in the file, which stay there."""
+    if dtype.hasobject:
+        raise TypeError(f"dtype {dtype} has references to Python objects, which cannot be tiered")
+    offset = file.tell()
+    nbytes = math.prod(shape) * dtype.itemsize
+    there = os.fstat(file.fileno()).st_size - offset
+    if there < nbytes:
+        raise ValueError(f"{path}: it ends after {there} of {nbytes} bytes of data")
+    if nbytes == 0:
+        return np.zeros(shape, dtype)
+    context = default() if context is None else context
+    options = {"extent_bytes": 64 << 10, **options}
+    # By its descriptor: the path may name another file by now.
+    buffer = context.adopt_file(
+        f"/proc/self/fd/{file.fileno()}",
+        offset,
+        nbytes,
+        mapped=True,
+        private=mmap_mode == "c",
+        label=os.fspath(path) if label is None else label,
+        **options,
+    )
+    return np.frombuffer(buffer, dtype).reshape(shape)
 
 
 def buffer_of(array):
