@@ -262,7 +262,8 @@ TEST_F(Threads, child_of_fork_frees_what_threads_of_the_parent_kept) {
               Magazines::before_fork();
               heap->before_fork();
               table.before_fork();
-              const pid_t child = ::fork();
+              // Without the handlers of fork(), which a context in this process has registered.
+              const pid_t child = ::_Fork();
               table.after_fork();
               heap->after_fork();
               if (child == 0) {
