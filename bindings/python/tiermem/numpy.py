@@ -48,8 +48,8 @@ def load(path, mmap_mode=None, *, context=None, label=None, **options):
     of a file is 64 KiB, which is read by the page where touches are far from each other.
     extent_bytes=2 << 20 suits arrays that are always read from end to end.
 
-    Errors: ValueError for a file that is no such array or ends early, or for another mmap_mode;
-    TypeError for arrays of Python objects; the errors of the call that makes the buffer.
+    Errors: ValueError if the file has no array or ends early, and for another mmap_mode; TypeError for
+    arrays of Python objects; the errors of the call that makes the buffer.
     """
     if mmap_mode not in (None, "r", "c"):
         raise ValueError(f'mmap_mode {mmap_mode!r}; accepted are None, "r" and "c" (files are never written)')
