@@ -394,7 +394,9 @@ void HostSpace::drop_unchanged(std::span<Unchanged> frames) {
   for (Unchanged& each : frames) {
     Frame* frame = nullptr;
     const PageMask pages = pages_of(each.frame, frame);
-    each.dropped = each.dropped && (all_gone || !untouched(each, pages));
+    // After a failure a page of a file that is absent may have been so before: nothing is known.
+    each.dropped =
+        each.dropped && (all_gone || (!is_mapped_file(each.at) && !untouched(each, pages)));
     if (each.dropped) {
       (void)unprotect(each.at, frame_of(each.frame).bytes());
       frame->at = nullptr;

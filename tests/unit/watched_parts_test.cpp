@@ -247,6 +247,24 @@ bool refuse(std::initializer_list<std::uint32_t> calls) {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
+// The program has emptied a page before. The others are still there, and not taken for gone.
+TEST_F(WatchedParts, pages_of_a_file_that_the_kernel_does_not_take_stay) {
+  EXPECT_TRUE(in_child([&] {
+    make(true);
+    auto window = space->reserve_read_only_window(kExtent, kExtent, true);
+    if (!window.ok()) {
+      return false;
+    }
+    const FrameId frame = bring(0b101, true, *window);
+    if (::madvise(*window, kPageBytes, MADV_DONTNEED) != 0 ||
+        !refuse({SYS_madvise, SYS_process_madvise})) {
+      return false;
+    }
+    return !drop(frame, *window) &&
+           std::memcmp(*window + 2 * kPageBytes, data.data() + 2 * kPageBytes, kPageBytes) == 0;
+  }));
+}
+
 TEST_F(WatchedParts, what_the_kernel_does_not_take_stays) {
   const FrameId frame = bring(0b101);
   EXPECT_TRUE(in_child([&] {
