@@ -167,8 +167,8 @@ class Bounce {
   unsigned jobs_ = 0;
   Backoff populate_backoff_;
   std::uint32_t partial_ = 0;
-  bool scans_ = false;       // Prefetches have waited for places.
-  unsigned since_wish_ = 0;  // Places that were given back since then.
+  bool scans_ = false;          // Prefetches have waited for places.
+  unsigned since_wish_ = 0;     // Places that were given back since then.
   bool freed_ = false;          // A place, or an area is ready, since grant() found nothing.
   bool freed_staging_ = false;  // Likewise, of grant_staging().
   bool lost_areas_ = false;     // There were areas before the fork.

@@ -145,6 +145,15 @@ bool Carrier::is_own_job(const Job& job) const {
           (job.tier->space().host_addressable() && !job.tier->needs_populate(job.frame)));
 }
 
+std::size_t Carrier::take_drops(std::span<std::uint32_t> numbers) {
+  const std::size_t taken = std::min(drops_.size(), numbers.size());
+  for (std::size_t i = 0; i < taken; ++i) {
+    numbers[i] = drops_.front();
+    drops_.pop_front();
+  }
+  return taken;
+}
+
 Job* Carrier::run_own_job(std::uint64_t& done) {
   constexpr std::uint64_t kMost = std::uint64_t{512} << 10;
   if (own_jobs_.empty() || done >= kMost) {
@@ -194,7 +203,7 @@ void Carrier::copy_begun(ExtentRef ref, unsigned space) {
 }
 
 std::int64_t Carrier::next(std::int64_t now) const {
-  if (!own_jobs_.empty()) {
+  if (!own_jobs_.empty() || !drops_.empty()) {
     return now;
   }
   std::int64_t next = std::min(ended_.next(now), unmaps_.empty() ? kNever : unmap_backoff_.until());

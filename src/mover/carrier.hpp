@@ -119,6 +119,14 @@ class Carrier {
   /// Begins a copy of that space's bytes. Returns false if a writer is pinned: the copy will not
   /// count.
   bool start_copy(Transfer& transfer, unsigned space);
+  /// The frame of the transfer leaves its window with others, if it was not written.
+  void drop(Transfer& transfer) {
+    advance(transfer, Stage::drop);
+    drops_.push_back(transfer.job.transfer);
+  }
+  /// Takes the oldest transfers with drop(), as many as `numbers` holds. Returns how many.
+  std::size_t take_drops(std::span<std::uint32_t> numbers);
+  bool any_drops() const { return !drops_.empty(); }
   /// The number of active requests decides which jobs run inline.
   void note_requests(std::size_t active) { requests_ = active; }
   /// Runs the next inline job and returns it, or null: none is left, or the step has run `done`
@@ -230,6 +238,7 @@ class Carrier {
   EndedList ended_;
   Vector<Next> next_;
   Deque<Job*> own_jobs_;
+  Deque<std::uint32_t> drops_;    // Transfers with drop(), until take_drops().
   Vector<std::uint32_t> unmaps_;  // Transfers with a frame that the kernel kept in its window.
   Backoff unmap_backoff_;
 };

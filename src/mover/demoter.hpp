@@ -45,9 +45,8 @@ class Demoter {
   /// The tier could not grow.
   void not_grown(Demote& transfer, Status status);
   void failed(Demote& transfer, Status status);
-  /// Drops frames that were not written. Returns whether there were any.
-  bool run_drops();
-  bool any_drops() const { return !drops_.empty(); }
+  /// The frame was to be dropped, and was, unless it has been written or recalled.
+  void drop_ended(Demote& transfer, bool dropped);
 
   /// Returns the charge of a new slot for the transfer.
   std::uint64_t slot_bytes_of(const Demote& transfer) const;
@@ -108,7 +107,6 @@ class Demoter {
   Bounce& bounce_;
   SlotTiers& slots_;
   const MoverOptions& options_;
-  Deque<std::uint32_t> drops_;  // Transfers, until run_drops().
 };
 
 }  // namespace tiermem

@@ -2,7 +2,6 @@
 // has room: a device's to the host, the host's to the next memory of the host. The stepping thread
 // only; never waits.
 #include <algorithm>
-#include <array>
 
 #include "mover/transfer_engine.hpp"
 
@@ -87,8 +86,7 @@ bool TransferEngine::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   // it leave many at a time, as other pages do that were not written.
   if (directory_.touchable(ref) && !directory_.mapped(ref) &&
       directory_.pages_in(ref) <= kMostParts && memories_.space(space).may_be_unchanged(frame)) {
-    advance(transfer, Stage::drop);
-    drops_.push_back(transfer.job.transfer);
+    carrier_.drop(transfer);
   } else {
     advance(transfer, Stage::unmap);
     carrier_.submit(transfer, kUnmap);
@@ -96,27 +94,13 @@ bool TransferEngine::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   return true;
 }
 
-bool TransferEngine::run_drops() {
-  std::array<AddressSpace::Unchanged, 64> frames;
-  const std::size_t taken = std::min(drops_.size(), frames.size());
-  for (std::size_t i = 0; i < taken; ++i) {
-    const Evict& transfer = carrier_.at<Evict>(drops_[i]);
-    frames[i] = {transfer.frame, directory_.window_at(transfer.ref, transfer.space)};
+void TransferEngine::drop_ended(Evict& transfer, bool dropped) {
+  if (dropped) {
+    left(transfer);
+  } else {
+    advance(transfer, Stage::unmap);
+    carrier_.submit(transfer, kUnmap);
   }
-  if (taken != 0) {
-    memories_.space(kHost).drop_unchanged(std::span(frames.data(), taken));
-  }
-  for (std::size_t i = 0; i < taken; ++i) {
-    Evict& transfer = carrier_.at<Evict>(drops_.front());
-    drops_.pop_front();
-    if (frames[i].dropped) {
-      left(transfer);
-    } else {
-      advance(transfer, Stage::unmap);
-      carrier_.submit(transfer, kUnmap);
-    }
-  }
-  return taken != 0;
 }
 
 void TransferEngine::evicted(Evict& transfer) {

@@ -48,6 +48,8 @@ class Parts {
   /// [any] The smallest read of this buffer's slots and files: a block that has a checksum.
   std::uint32_t read_unit(const BufferRecord& record) const;
   PageMask there(ExtentRef ref) const;
+  /// Returns whether pages of an extent without any can come. Takes bounce areas, and a record of
+  /// the checksums of a file.
   bool can_begin(ExtentRef ref);
   /// The pages that a demand read brings, chosen by how much of earlier ones was used.
   PartSize& size() { return part_size_; }

@@ -2,7 +2,6 @@
 // comes next.
 #include "mover/promoter.hpp"
 
-#include <algorithm>
 #include <cassert>
 #include <utility>
 

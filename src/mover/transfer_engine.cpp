@@ -94,7 +94,6 @@ bool TransferEngine::take_completions() {
   bool any = gatherer_.any_deserted();
   gatherer_.end_deserted();
   any = run_drops() || any;
-  any = demoter_.run_drops() || any;
   std::uint64_t done = 0;
   while (Job* const job = carrier_.run_own_job(done)) {
     job_done(*job);
@@ -119,6 +118,36 @@ bool TransferEngine::take_completions() {
     }
   }
   return any;
+}
+
+// Frames that were not written leave without being moved, hashed or written. Many leave in one
+// call, because each call flushes the pages from all processors.
+bool TransferEngine::run_drops() {
+  std::array<std::uint32_t, 64> numbers;
+  std::array<AddressSpace::Unchanged, numbers.size()> frames;
+  const std::size_t taken = carrier_.take_drops(numbers);
+  const auto is_recalled = [&](std::uint32_t number) {
+    const auto* const demote = if_is<Demote>(&carrier_.at(number));
+    return demote != nullptr && demote->recalled;
+  };
+  std::size_t n = 0;
+  for (std::size_t i = 0; i < taken; ++i) {
+    if (!is_recalled(numbers[i])) {
+      const Transfer& transfer = carrier_.at(numbers[i]);
+      frames[n++] = {transfer.frame, directory_.window_at(transfer.ref, transfer.space)};
+    }
+  }
+  if (n != 0) {
+    memories_.space(kHost).drop_unchanged(std::span(frames.data(), n));
+  }
+  n = 0;
+  for (std::size_t i = 0; i < taken; ++i) {
+    const bool dropped = !is_recalled(numbers[i]) && frames[n++].dropped;
+    Transfer& transfer = carrier_.at(numbers[i]);
+    transfer.demotes() ? demoter_.drop_ended(as<Demote>(transfer), dropped)
+                       : drop_ended(as<Evict>(transfer), dropped);
+  }
+  return taken != 0;
 }
 
 void TransferEngine::job_done(Job& job) {
@@ -285,9 +314,7 @@ std::int64_t TransferEngine::next() const {
   const bool works = std::any_of(slots_.begin(), slots_.end(), [](const SlotTiers::Entry& slots) {
     return slots.tier->pending();
   });
-  return works || any_drops() || gatherer_.any_deserted()
-             ? now
-             : std::min(carrier_.next(now), bounce_.next(now));
+  return works || gatherer_.any_deserted() ? now : std::min(carrier_.next(now), bounce_.next(now));
 }
 
 std::int64_t TransferEngine::next_for_room() const {

@@ -176,7 +176,7 @@ class TransferEngine {
   unsigned housekeeping() const;
   /// No worker and no device has anything to do.
   bool rests() const {
-    return live() == 0 && housekeeping() == 0 && !carrier_.any_own_jobs() && !any_drops();
+    return live() == 0 && housekeeping() == 0 && !carrier_.any_own_jobs() && !carrier_.any_drops();
   }
   /// Some transfers wait for pins.
   bool waits_for_pins() const { return promoter_.waits_for_pins(); }
@@ -228,7 +228,7 @@ class TransferEngine {
   void abandon() { carrier_.abandon(); }
 
  private:
-  bool any_drops() const { return !drops_.empty() || demoter_.any_drops(); }
+  bool run_drops();
   void job_done(Job& job);
   void housekeeping_done(const Job& job);
   void io_done(const SlotCompletion& reported);
@@ -237,7 +237,7 @@ class TransferEngine {
   void follow();
 
   // evict.cpp
-  bool run_drops();
+  void drop_ended(Evict& transfer, bool dropped);
   void evicted(Evict& transfer);
   void left(Evict& transfer);
   bool sink(ExtentRef ref, unsigned space, Priority priority);
@@ -265,7 +265,6 @@ class TransferEngine {
   Relocator relocator_;
   Destager destager_;
   Gatherer gatherer_;
-  Deque<std::uint32_t> drops_;  // Evicts, until run_drops().
   bool left_watched_ = false;
   Vector<ExtentRef> watched_;
 };

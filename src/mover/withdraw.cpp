@@ -2,7 +2,6 @@
 // only once the frame is out of its window. A demote withdraws the frame first, and then hashes and
 // writes like any other. A frame that was watched and not written is dropped. A touch before the
 // end recalls the extent: the frame goes back, without I/O. The stepping thread only; never waits.
-#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -59,8 +58,7 @@ void Demoter::begin_withdraw(Demote& transfer, bool evict_after) {
   }
   if (evict_after && directory_.in_slot_or_file(ref) &&
       memories_.space(space).may_be_unchanged(transfer.frame)) {
-    advance(transfer, Stage::drop);
-    drops_.push_back(transfer.job.transfer);
+    carrier_.drop(transfer);
   } else {
     withdraw(transfer);
   }
@@ -71,34 +69,13 @@ void Demoter::withdraw(Demote& transfer) {
   carrier_.submit(transfer, kWithdraw);
 }
 
-// Frames that were not written leave without being moved, hashed or written. Many leave in one
-// call, because each call flushes the pages from all processors.
-bool Demoter::run_drops() {
-  std::array<AddressSpace::Unchanged, 64> frames;
-  std::size_t n = 0;
-  const std::size_t taken = std::min(drops_.size(), frames.size());
-  for (std::size_t i = 0; i < taken; ++i) {
-    const Demote& transfer = carrier_.at<Demote>(drops_[i]);
-    if (!transfer.recalled) {
-      frames[n++] = {transfer.frame, directory_.window_at(transfer.ref, transfer.space)};
-    }
+void Demoter::drop_ended(Demote& transfer, bool dropped) {
+  if (transfer.recalled) {
+    stay(transfer, {});
+    return;
   }
-  if (n != 0) {
-    memories_.space(kHost).drop_unchanged(std::span(frames.data(), n));
-  }
-  n = 0;
-  for (std::size_t i = 0; i < taken; ++i) {
-    Demote& transfer = carrier_.at<Demote>(drops_.front());
-    drops_.pop_front();
-    if (transfer.recalled) {
-      stay(transfer, {});
-      continue;
-    }
-    const bool dropped = frames[n++].dropped;
-    parts_.write_tracking().left(directory_.at(transfer.ref).unwritten, !dropped);
-    dropped ? gone(transfer) : withdraw(transfer);
-  }
-  return taken != 0;
+  parts_.write_tracking().left(directory_.at(transfer.ref).unwritten, !dropped);
+  dropped ? gone(transfer) : withdraw(transfer);
 }
 
 // A partial extent comes back only if it has the wanted pages. Otherwise the requests for other

@@ -467,8 +467,8 @@ void Context::Impl::add_own_counts(Stats& stats) const {
       stats.demoted - out + (stats.gpu_bytes_in - std::min(peer, stats.gpu_bytes_in));
   stats.gpu_bytes_in += in;
   stats.gpu_bytes_out += out;
-  // The first memory of the host has what all of them gave each other, and gets what came to none
-  // of the others.
+  // The first memory of the host has what all of them gave each other. It also gets the bytes that
+  // came to no other one.
   TierStats& first = stats.tiers.front();
   first.bytes_in += stats.host_bytes_in;
   first.bytes_out += stats.host_bytes_out;

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "tests/unit/mover_doubles.hpp"
 
 namespace tiermem {
@@ -174,6 +176,41 @@ TEST(Bounce, areas_of_a_larger_budget_go_when_their_last_place_is_given_back) {
   EXPECT_EQ(f.bounce.area_bytes_in_all(), 2 * kArea) << "a place of the last one is taken";
   f.bounce.give(second);
   EXPECT_EQ(f.bounce.area_bytes_in_all(), kArea);
+}
+
+TEST(Bounce, areas_for_a_scan_come_with_the_wish_and_go_some_time_after_the_last_one) {
+  Fixture f(100);
+  f.bounce.attach(f.host, false);
+  f.bounce.prepare();
+  f.run_jobs();
+  constexpr std::uint64_t kUsual = 8 * kArea, kForScans = 64 * kArea;
+  EXPECT_EQ(f.bounce.area_bytes_in_all(), kUsual);
+  std::vector<Bounce::Place> places;
+  while (f.bounce.has_room(4)) {
+    places.push_back(f.bounce.take(static_cast<std::uint32_t>(places.size()), 4));
+  }
+  EXPECT_EQ(places.size(), 8u);
+  f.bounce.wish_more();
+  f.bounce.prepare();
+  f.run_jobs();
+  EXPECT_EQ(f.bounce.area_bytes_in_all(), kForScans);
+  EXPECT_TRUE(f.bounce.has_room(4));
+  for (const Bounce::Place& place : places) {
+    f.bounce.give(place);
+  }
+  const auto use = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      f.bounce.give(f.bounce.take(1, 4));
+    }
+  };
+  use(4000);
+  EXPECT_EQ(f.bounce.area_bytes_in_all(), kForScans) << "a scan may go on";
+  f.bounce.wish_more();
+  use(4000);
+  EXPECT_EQ(f.bounce.area_bytes_in_all(), kForScans) << "it has gone on";
+  use(200);
+  EXPECT_EQ(f.bounce.area_bytes_in_all(), kUsual);
+  EXPECT_EQ(f.bounce.check({}), "");
 }
 
 TEST(Bounce, staging_grants_one_by_one) {

@@ -22,9 +22,7 @@ def zeros(shape, dtype=float, *, context=None, label=None, **options):
 
     context: a tiermem.Context; None: the one that all users share. options: those of Context.alloc().
     """
-    dtype = np.dtype(dtype)
-    if dtype.hasobject:
-        raise TypeError(f"dtype {dtype} has references to Python objects, which cannot be tiered")
+    dtype = _tierable(dtype)
     shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes == 0:
@@ -32,6 +30,14 @@ def zeros(shape, dtype=float, *, context=None, label=None, **options):
     context = default() if context is None else context
     buffer = context.alloc(nbytes, mapped=True, label=label, **options)
     return np.frombuffer(buffer, dtype).reshape(shape)
+
+
+def _tierable(dtype):
+    """Return the dtype. TypeError if its values cannot be in tiered memory."""
+    dtype = np.dtype(dtype)
+    if dtype.hasobject:
+        raise TypeError(f"dtype {dtype} has references to Python objects, which cannot be tiered")
+    return dtype
 
 
 empty = zeros  # New buffers read as zeros without being written.
@@ -86,8 +92,7 @@ def _copy_of(file, path, shape, dtype, context, label, options):
 
 def _adopted(file, path, shape, dtype, mmap_mode, context, label, options):
     """Return an array over the bytes that follow in the file, which stay there."""
-    if dtype.hasobject:
-        raise TypeError(f"dtype {dtype} has references to Python objects, which cannot be tiered")
+    dtype = _tierable(dtype)
     offset = file.tell()
     nbytes = math.prod(shape) * dtype.itemsize
     there = os.fstat(file.fileno()).st_size - offset
