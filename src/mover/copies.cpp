@@ -85,6 +85,10 @@ void Copies::drop_slot(ExtentRef ref) {
   if (directory_.owns_slot(ref)) {
     SlotTiers::Entry& tier = slots_.of(directory_.at(ref).copy());
     give_up_slot(ref);
+    // The bytes of a private file's extent are not those of the file, which is its copy again.
+    if (directory_.readable(ref, kHost)) {
+      memories_.space(kHost).end_watch(directory_.frame(kHost, ref));
+    }
     room_in_slots(tier);
   } else {
     directory_.drop_copy(ref);

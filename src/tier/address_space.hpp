@@ -96,6 +96,9 @@ class AddressSpace {
   /// [mover] Returns whether all pages of the frame arrived watched, or the program may not write
   /// its window: drop_unchanged() may take them.
   virtual bool may_be_unchanged(FrameId) const { return false; }
+  /// [mover] The bytes of the frame, which no worker has, are no longer known elsewhere: it is not
+  /// watched any more.
+  virtual void end_watch(FrameId) {}
   /// [mover] Each of these frames is in its mapped window at `at`. Drops all pages of each frame
   /// that is unchanged since insert(). The others stay as they are, and are no longer watched. This
   /// is one short call for all of them, and it waits for no fault.

@@ -99,6 +99,7 @@ class HostSpace final : public AddressSpace {
                 bool watched) override;
   Status empty(FrameId frame, std::byte* at, PageMask pages) override;
   bool may_be_unchanged(FrameId frame) const override;
+  void end_watch(FrameId frame) override;
   void drop_unchanged(std::span<Unchanged> frames) override;
 
   /// [fault reader] Waits for a touch of an absent page. Returns false after the timeout (in

@@ -363,6 +363,13 @@ bool HostSpace::may_be_unchanged(FrameId id) const {
          (frame.at != nullptr && is_mapped_file(frame.at));
 }
 
+void HostSpace::end_watch(FrameId id) {
+  if (HostMemory::pool_of(id) != Pool::locked) {
+    const std::lock_guard lock(watch_mutex_);
+    frame_of(id).record.watched = false;
+  }
+}
+
 // A page that was written is not watched any more. A page that the program has emptied itself is
 // absent, and would return with its earlier bytes. Bytes of a file that is mapped read-only are the
 // file's in any case.

@@ -296,5 +296,23 @@ TEST_P(MemoryContract, watched_frame_leaves_and_comes_back_then_it_is_not_watche
   }
 }
 
+// The copy that a frame came from can go while the frame is in its window.
+TEST_P(MemoryContract, watch_is_ended_then_the_frame_is_not_dropped) {
+  for (const std::uint64_t bytes : part_extents()) {
+    std::byte* const at = window(bytes, bytes, true);
+    Parts parts(subject(), at, bytes);
+    const FrameId frame = insert_watched(memory(), at, bytes, parts.all(), 3);
+    space().end_watch(frame);
+    EXPECT_FALSE(space().may_be_unchanged(frame));
+    std::array<AddressSpace::Unchanged, 1> frames{{{frame, at, false}}};
+    space().drop_unchanged(frames);
+    EXPECT_FALSE(frames[0].dropped);
+    EXPECT_TRUE(parts.are(parts.all(), 3));
+    ASSERT_TRUE(space().unmap(frame, at).ok());
+    memory().return_frame(frame);
+    (void)trim(memory());
+  }
+}
+
 }  // namespace
 }  // namespace tiermem::contract

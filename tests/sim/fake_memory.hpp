@@ -404,6 +404,7 @@ class FakeMemory final : public AddressSpace, public Memory {
     return {};
   }
   bool may_be_unchanged(FrameId id) const override { return frame_of(id).watched; }
+  void end_watch(FrameId id) override { frame_of(id).watched = false; }
   void drop_unchanged(std::span<Unchanged> frames) override {
     for (Unchanged& each : frames) {
       Frame& frame = frame_of(each.frame);
