@@ -127,20 +127,22 @@ void Carrier::submit(Transfer& transfer, JobStep steps) {
 bool Carrier::is_own_job(const Job& job) const {
   // One short call moves up to four pages: inline for a single request, and on workers if many wait
   // (docs/decisions/own-jobs.md). Other calls may take long.
-  constexpr JobStep kCalls = ~(kHash | kVerify | kPopulate | kClear | kWithdraw | kRestore |
-                               kInsert | kMergePages | kEmpty | kSpread | kPack | kMeasure);
-  if ((job.steps & kRestore) != 0 && job.tier->has_locked_pages(job.frame)) {
+  constexpr JobStep kOut = kWithdraw | kWithdrawTo, kIn = kRestore | kRestoreFrom;
+  constexpr JobStep kCalls = ~(kHash | kVerify | kPopulate | kClear | kOut | kIn | kInsert |
+                               kMergePages | kEmpty | kSpread | kPack | kMeasure);
+  if ((job.steps & kIn) != 0 && job.tier->has_locked_pages(job.frame)) {
     return false;
   }
   if (job.steps == kRestore && own_jobs_.empty() &&
       job.tier->space().restores_at_once(job.frame, job.at)) {
     return true;
   }
-  const bool moves = (job.steps & (kWithdraw | kRestore | kInsert | kEmpty)) != 0;
+  const bool moves = (job.steps & (kOut | kIn | kInsert | kEmpty)) != 0;
+  const FrameId leaves = (job.steps & kWithdrawTo) != 0 ? job.other : job.frame;
   const unsigned most_moves = options_.workers_move && requests_ > 1 ? 0 : 6;
   return job.bytes <= options_.own_job_bytes && (job.steps & kCalls) == 0 &&
          (!moves || own_jobs_.size() < most_moves) &&
-         ((job.steps & kWithdraw) == 0 || !job.tier->space().withdraws_slowly(job.frame)) &&
+         ((job.steps & kOut) == 0 || !job.tier->space().withdraws_slowly(leaves)) &&
          ((job.steps & kPopulate) == 0 ||
           (job.tier->space().host_addressable() && !job.tier->needs_populate(job.frame)));
 }
@@ -226,7 +228,7 @@ std::string Carrier::check() const {
     const bool by_page = transfer.kind == Transfer::Kind::promote_parts ||
                          transfer.kind == Transfer::Kind::demote_parts ||
                          transfer.kind == Transfer::Kind::empty;
-    if (by_page != (transfer.pages != 0)) {
+    if (by_page != (transfer.pages != 0) && transfer.kind != Transfer::Kind::evict) {
       wrong = fmt::format("a {} moves pages {:#x}", kind_name(transfer.kind), transfer.pages);
     }
   });

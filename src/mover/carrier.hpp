@@ -108,6 +108,10 @@ class Carrier {
     memories_.at(transfer.frees_in).freeing -= transfer.freeing;
     transfer.freeing = 0;
   }
+  /// Pages of the extent leave, and others stay.
+  bool others_stay(const Transfer& transfer) const {
+    return transfer.pages != 0 && transfer.pages != directory_.at(transfer.ref).parts;
+  }
   /// The extent is leaving its window or its frame, and will be back.
   bool comes_back(ExtentRef ref) const;
   /// After the last step: frees what the records own.

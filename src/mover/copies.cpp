@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <utility>
 
 namespace tiermem {
@@ -46,6 +47,23 @@ void Copies::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int
     directory_.word(kHost, ref).set_phase(Phase::lost);
   }
   note_in_slot(ref);
+}
+
+void Copies::finish_part(ExtentRef ref, PageMask pages, FrameId split, std::int64_t begun_ns) {
+  const FrameId frame = directory_.frame(kHost, ref);
+  MemoryLedger& memory = memories_.of(kHost, frame);
+  const std::uint64_t bytes = bytes_of_pages(pages);
+  journal_.note_dropped(ref, memory, bytes, begun_ns);
+  if (split.valid()) {
+    give_parts(split, kHost, pages);
+  } else {
+    memory.tier->discharge_parts(frame, static_cast<unsigned>(std::popcount(pages)));
+    memory.returned += bytes;
+  }
+  directory_.at(ref).parts &= ~pages;
+  memory.recency.passed(ref, directory_.resident_bytes(ref));
+  journal_.count(&Stats::evicted_clean, bytes);
+  directory_.word(kHost, ref).set_phase(Phase::none);
 }
 
 // After a copy has gone: the last one of several becomes exclusive, and an extent without any copy

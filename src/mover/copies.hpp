@@ -40,6 +40,9 @@ class Copies {
 
   /// The copy in the space has left its window: its frame is free.
   void finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int64_t begun_ns);
+  /// Some pages of a partial extent have left; others stay. `split`: the frame that has them. Not
+  /// valid: they were dropped from the extent's own.
+  void finish_part(ExtentRef ref, PageMask pages, FrameId split, std::int64_t begun_ns);
   void settle(ExtentRef ref);
   /// The only copy is lost with the memory.
   void lose(ExtentRef ref, const MemoryLedger& memory);

@@ -32,12 +32,13 @@ Demoter::Demoter(Residency& residency, Memories& memories, Journal& journal, Car
       slots_(slots),
       options_(options) {}
 
-bool Demoter::start(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
+bool Demoter::start(ExtentRef ref, unsigned space, bool evict_after, Priority priority,
+                    PageMask some) {
   if (!copies_.can_write(ref)) {
     return false;
   }
   if (directory_.mapped(ref)) {
-    return start_withdraw(ref, space, evict_after, priority);
+    return start_withdraw(ref, space, evict_after, priority, some);
   }
   const ExtentBits bits = directory_.word(space, ref).note_known_elsewhere();
   if (!bits.readable() || bits.writers() != 0) {

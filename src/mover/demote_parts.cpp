@@ -20,20 +20,33 @@ void Demoter::write_changed(DemoteParts& transfer) {
   WriteTracking::note(extent.unwritten, transfer.to_write != 0);
   const SlotPages* const pages = extent.copy().pages;
   const bool lacks = pages != nullptr && (transfer.to_write & ~pages->mask()) != 0;
+  // It has no place for them, a child of fork reads it as it is, its tier takes no writes now, or
+  // it is a file.
+  const bool elsewhere = lacks || transfer.to->has_files() ||
+                         transfer.to->ledger.is_shared(extent.copy().stamp) ||
+                         transfer.to != transfer.slot_tier;
   if (transfer.to_write == 0) {
     carrier_.set_range(transfer, 0, 0);
     written(transfer);
+  } else if (elsewhere && carrier_.others_stay(transfer)) {
+    leave_together(transfer);
   } else if (transfer.to->has_files()) {
     transfer.to_write = 0;
     write_elsewhere(transfer);
-  } else if (lacks || transfer.to->ledger.is_shared(extent.copy().stamp) ||
-             transfer.to != transfer.slot_tier) {
-    // It has no place for them, a child of fork reads it as it is, its tier takes no writes now, or
-    // it is a file.
+  } else if (elsewhere) {
     make_whole(transfer);
   } else {
     write_next(transfer);
   }
+}
+
+// Another slot needs all pages, and some of them are in the window: these are back there, and the
+// extent leaves as a whole at its next turn.
+void Demoter::leave_together(DemoteParts& transfer) {
+  transfer.to_write = 0;
+  parts_.end_turns(transfer.ref);
+  keep(transfer);
+  map_back(transfer);
 }
 
 void Demoter::write_next(DemoteParts& transfer) {
@@ -146,6 +159,8 @@ void Demoter::not_written(DemoteParts& transfer, Status status) {
   } else if (transfer.attempts++ < 2) {
     journal_.count(&Stats::io_retries);
     carrier_.queue_io(transfer);
+  } else if (carrier_.others_stay(transfer)) {
+    leave_together(transfer);
   } else {
     transfer.avoid |= std::uint64_t{1} << (static_cast<unsigned>(status.info()->device) % 64);
     make_whole(transfer);

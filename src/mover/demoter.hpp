@@ -22,8 +22,9 @@ class Demoter {
           Copies& copies, Parts& parts, Stuck& stuck, Bounce& bounce, SlotTiers& slots,
           const MoverOptions& options);
 
-  /// Returns false if the extent cannot be written down now.
-  bool start(ExtentRef ref, unsigned space, bool evict_after, Priority priority);
+  /// Returns false if the extent cannot be written down now. `some`: pages of a partial extent that
+  /// leave, if they can without the others. 0: all leave.
+  bool start(ExtentRef ref, unsigned space, bool evict_after, Priority priority, PageMask some);
   /// The need wants an extent that is leaving its window: it comes back.
   void recall(const Need& need);
 
@@ -78,7 +79,9 @@ class Demoter {
   void send_runs(Demote& transfer, const SlotPages& pages);
 
   // withdraw.cpp: demotes of mapped extents.
-  bool start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Priority priority);
+  bool start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Priority priority,
+                      PageMask some);
+  bool leaves_in_part(ExtentRef ref, const SlotTiers::Entry& to) const;
   void begin_withdraw(Demote& transfer, bool evict_after);
   void keep(Demote& transfer);
   void withdraw(Demote& transfer);
@@ -90,6 +93,7 @@ class Demoter {
   // demote_parts.cpp
   void write_changed(DemoteParts& transfer);
   void write_next(DemoteParts& transfer);
+  void leave_together(DemoteParts& transfer);
   void make_whole(DemoteParts& transfer);
   void missing_came(DemoteParts& transfer);
   void measured(DemoteParts& transfer);

@@ -7,7 +7,7 @@
 
 namespace tiermem {
 
-bool TransferEngine::start_evict(ExtentRef ref, unsigned space, Priority priority) {
+bool TransferEngine::start_evict(ExtentRef ref, unsigned space, Priority priority, Leaves leaves) {
   const Extent& extent = directory_.at(ref);
   const ExtentBits bits = directory_.word(space, ref).load();
   if (extent.transfer != 0 || extent.holds != 0 || !directory_.has_frame(ref, space) ||
@@ -18,19 +18,28 @@ bool TransferEngine::start_evict(ExtentRef ref, unsigned space, Priority priorit
   victim.asked = priority == Priority::demand;
   victim.spent = victim.relocates &&
                  !memories_.of(space, directory_.frame(space, ref)).recency.leaves_by_order(ref);
+  PageMask some = extent.parts;
+  if (leaves == Leaves::by_level && some != 0 && !extent.charged) {
+    MemoryLedger& memory = memories_.of(space, directory_.frame(space, ref));
+    some = memory.recency.leaves_by_order(ref) ? parts_.take_turn(ref) : some;
+    if (some == 0) {
+      memory.recency.passed(ref, directory_.resident_bytes(ref));
+      return false;
+    }
+  }
   for (const Placement::Destination to : Placement::destinations(victim)) {
     switch (to) {
       case Placement::Destination::released:
         // Dirty bytes may go only where another copy has them: a writer may come and go before this
         // line.
-        return leave(ref, space, victim.elsewhere);
+        return leave(ref, space, victim.elsewhere, some);
       case Placement::Destination::memory:
         if (sink(ref, space, priority)) {
           return true;
         }
         break;  // None has room.
       case Placement::Destination::slot:
-        return start_demote(ref, space, true, priority);
+        return demoter_.start(ref, space, true, priority, some);
       case Placement::Destination::dropped:
         return leave(ref, space, true);
     }
@@ -60,7 +69,9 @@ Placement::Victim TransferEngine::as_victim(ExtentRef ref, unsigned space, Exten
   return victim;
 }
 
-bool TransferEngine::leave(ExtentRef ref, unsigned space, bool even_dirty) {
+// `some`: pages of a partial extent, of a file that is mapped read-only. The others stay, if these
+// can be dropped.
+bool TransferEngine::leave(ExtentRef ref, unsigned space, bool even_dirty, PageMask some) {
   const Extent& extent = directory_.at(ref);
   ExtentWord& word = directory_.word(space, ref);
   if (extent.transfer != 0) {
@@ -81,11 +92,15 @@ bool TransferEngine::leave(ExtentRef ref, unsigned space, bool even_dirty) {
   }
   Evict& transfer = carrier_.create<Evict>(ref, space, Priority::room);
   transfer.frame = frame;
-  carrier_.set_freeing(transfer, carrier_.memory_of(transfer), directory_.resident_bytes(ref));
   // The program cannot have changed the bytes of a file that is mapped read-only. Small extents of
   // it leave many at a time, as other pages do that were not written.
-  if (directory_.touchable(ref) && !directory_.mapped(ref) &&
-      directory_.pages_in(ref) <= kMostParts && memories_.space(space).may_be_unchanged(frame)) {
+  const bool drops = directory_.touchable(ref) && !directory_.mapped(ref) &&
+                     directory_.pages_in(ref) <= kMostParts &&
+                     memories_.space(space).may_be_unchanged(frame);
+  transfer.pages = drops && some != extent.parts ? some : 0;
+  carrier_.set_freeing(transfer, carrier_.memory_of(transfer),
+                       transfer.pages != 0 ? bytes_of_pages(some) : directory_.resident_bytes(ref));
+  if (drops) {
     carrier_.drop(transfer);
   } else {
     advance(transfer, Stage::unmap);
@@ -97,6 +112,13 @@ bool TransferEngine::leave(ExtentRef ref, unsigned space, bool even_dirty) {
 void TransferEngine::drop_ended(Evict& transfer, bool dropped) {
   if (dropped) {
     left(transfer);
+  } else if (carrier_.others_stay(transfer)) {
+    const ExtentRef ref = transfer.ref;
+    MemoryLedger& memory = carrier_.memory_of(transfer);
+    carrier_.end(transfer);
+    directory_.word(kHost, ref).set_phase(Phase::none);
+    memory.recency.rejected(ref);
+    carrier_.extent_changed(ref, kHost);
   } else {
     advance(transfer, Stage::unmap);
     carrier_.submit(transfer, kUnmap);
@@ -109,15 +131,19 @@ void TransferEngine::evicted(Evict& transfer) {
   }
 }
 
-// The frame is out of its window.
+// The frame is out of its window, or some pages are.
 void TransferEngine::left(Evict& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   const FrameId frame = transfer.frame;
   const Journal::ReasonScope leaving(journal_, transfer.reason);
   const std::int64_t begun_ns = transfer.begun_ns;
+  const bool others_stay = carrier_.others_stay(transfer);
+  const PageMask pages = others_stay ? transfer.pages : directory_.at(ref).parts;
   carrier_.end(transfer);
-  copies_.finish_evict(ref, space, frame, begun_ns);
+  parts_.note_left(ref, pages);
+  others_stay ? copies_.finish_part(ref, pages, {}, begun_ns)
+              : copies_.finish_evict(ref, space, frame, begun_ns);
   carrier_.extent_changed(ref, space);
 }
 

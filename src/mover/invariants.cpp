@@ -121,6 +121,13 @@ std::string Mover::check_invariants() {
       slots[whole->to->number].owners.add(transfer.slot.value, transfer.ref);
       slots[whole->to->number].bytes += whole->to->tier->bytes_of(transfer.slot);
     }
+    if (whole != nullptr &&
+        transfer.frame != directory_.frame(transfer.space, transfer.ref)) {  // Its own pages.
+      frames[transfer.space].add(transfer.frame.value, transfer.ref);
+      if (!engine_.others_stay(transfer)) {
+        wrong_transfer = fmt::format("extent {} leaves with a frame of another", transfer.ref);
+      }
+    }
     const auto* const parts = if_is<PromoteParts>(&transfer);
     const bool topping_up = parts != nullptr && parts->topping_up;
     const bool owns_frame = transfer.promotes() && !topping_up;

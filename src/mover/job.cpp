@@ -73,6 +73,11 @@ Status run_step(Job& job, JobStep step) {
       job.taken_home = job.host_at == nullptr;
       job.mechanism = Mechanism::copy;
       return job.tier->space().relocate(job.frame, job.other, job.host_at, job.taken_home);
+    case kWithdrawTo:
+      return job.tier->space().withdraw_to(job.frame, job.other, job.at, job.pages);
+    case kRestoreFrom:
+      job.mechanism = job.tier->space().restores_by(job.at);
+      return job.tier->space().restore_from(job.frame, job.other, job.at);
     case kPack:
       job.slot_pages->pack(job.data);
       return {};

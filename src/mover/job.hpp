@@ -26,7 +26,8 @@ struct Job : Completion {
   Memory* tier = nullptr;
   FrameId frame{};
   Memory* other_tier = nullptr;  ///< kCopyOut, kCopyPeer: the tier of `other`.
-  FrameId other{};               ///< Also kRelocate: the frame that gets the bytes.
+  /// Also kRelocate: the frame that gets the bytes; kWithdrawTo, kRestoreFrom: the extent's frame.
+  FrameId other{};
   Memory* host_tier = nullptr;
   FrameId host{};                ///< kTakeHome, kLockPages.
   std::byte* host_at = nullptr;  ///< kTakeHome; kRelocate: null if `frame` is at home.

@@ -27,6 +27,8 @@ struct MoverOptions {
   std::uint64_t scan_bytes = 1 << 20;  ///< Max bytes read ahead of a scan of several threads.
   /// Logarithm of the number of pages that come with a touch before the mover knows the program.
   unsigned usual_part = 2;
+  /// Level of a missed page, at least: see PageLevels. Not 0 only in tests.
+  unsigned least_level = 0;
   /// Size of a bounce area, where pages of partial extents arrive: the largest extent that can be
   /// partial. There is one for each `budget_per_bounce_area` bytes of budget, up to 8, for scans up
   /// to 64.

@@ -39,8 +39,45 @@ std::uint32_t Parts::read_unit(const BufferRecord& record) const {
 
 // Returns the pages that are present when the extent's transfer has ended.
 PageMask Parts::there(ExtentRef ref) const {
+  const PageMask parts = directory_.at(ref).parts;
+  const Transfer* const transfer = carrier_.transfer_of(ref);
   const bool leaves = directory_.word(kHost, ref).load().phase() == Phase::outgoing;
-  return leaves && !carrier_.comes_back(ref) ? 0 : directory_.at(ref).parts;
+  if (!leaves || carrier_.comes_back(ref)) {
+    return parts;
+  }
+  return transfer != nullptr && transfer->pages != 0 ? parts & ~transfer->pages : 0;
+}
+
+// Extents in parts are in the first memory.
+void Parts::set_time() {
+  const Recency& order = memories_.first(kHost).recency;
+  levels_.set_time(order.clock(), order.pool_units());
+}
+
+void Parts::note_missed(ExtentRef ref, unsigned page) {
+  // Otherwise none of its pages has left.
+  if (directory_.has_page_levels(ref) || options_.least_level != 0) {
+    set_time();
+    levels_.missed(directory_.page_levels(ref), page);
+  }
+}
+
+void Parts::note_left(ExtentRef ref, PageMask pages) {
+  set_time();
+  levels_.left(directory_.page_levels(ref), pages);
+}
+
+PageMask Parts::take_turn(ExtentRef ref) {
+  const PageMask parts = directory_.at(ref).parts;
+  return directory_.has_page_levels(ref) ? PageLevels::take_turn(directory_.page_levels(ref), parts)
+                                         : parts;
+}
+
+PageMask Parts::leaving(ExtentRef ref) const {
+  const PageMask parts = directory_.at(ref).parts;
+  return directory_.has_page_levels(ref)
+             ? PageLevels::without_turns(directory_.page_levels(ref), parts)
+             : parts;
 }
 
 bool Parts::can_begin(ExtentRef ref) {

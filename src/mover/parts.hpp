@@ -17,6 +17,7 @@
 #include "mover/memories.hpp"
 #include "mover/slot_tiers.hpp"
 #include "mover/transfer.hpp"
+#include "policy/page_levels.hpp"
 #include "policy/write_tracking.hpp"
 #include "residency/directory.hpp"
 
@@ -34,7 +35,8 @@ class Parts {
         bounce_(bounce),
         slots_(slots),
         options_(options),
-        part_size_(options.usual_part) {}
+        part_size_(options.usual_part),
+        levels_(options.least_level) {}
 
   // ---- Questions
 
@@ -55,6 +57,17 @@ class Parts {
   PartSize& size() { return part_size_; }
   /// Which arrivals are watched for writes.
   WriteTracking& write_tracking() { return write_tracking_; }
+  /// The program has missed the page.
+  void note_missed(ExtentRef ref, unsigned page);
+  /// These pages of a partial extent have left.
+  void note_left(ExtentRef ref, PageMask pages);
+  /// The turn of a partial extent has come. Returns the pages that leave, by their levels. 0: all
+  /// stay for this time.
+  PageMask take_turn(ExtentRef ref);
+  /// Returns the pages that would leave.
+  PageMask leaving(ExtentRef ref) const;
+  /// Some pages of the extent cannot leave without the others.
+  void end_turns(ExtentRef ref) { PageLevels::end_turns(directory_.page_levels(ref)); }
 
   /// An extent is about to come: takes bounce areas before memory is full.
   void prepare_for(ExtentRef ref);
@@ -76,6 +89,7 @@ class Parts {
   void land(PromoteParts& transfer);
   void publish(PromoteParts& transfer);
   void failed(PromoteParts& transfer, const Status& status);
+  void set_time();
 
   const Directory directory_;
   Memories& memories_;
@@ -86,6 +100,7 @@ class Parts {
   SlotTiers& slots_;
   const MoverOptions& options_;
   PartSize part_size_;
+  PageLevels levels_;
   WriteTracking write_tracking_;
 };
 

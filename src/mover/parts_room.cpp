@@ -27,6 +27,7 @@ void Room::plan(Need& need) {
     need.part = all & ~there;
     return;
   }
+  engine_.parts().note_missed(need.ref, lowest(need.pages));
   need.part = engine_.parts().size().choose(extent.part_size, need.ref, there, lowest(need.pages),
                                             static_cast<unsigned>(std::popcount(all)));
 }

@@ -233,7 +233,13 @@ Recency::Candidate Room::candidate(ExtentRef ref, MemoryLedger& memory) {
                      !engine_.is_stuck(ref),
           .referenced = referenced,
           .dirty = Placement::must_move(victim),
-          .bytes = static_cast<std::uint32_t>(directory_.resident_bytes(ref))};
+          .bytes = static_cast<std::uint32_t>(leaving_bytes(ref))};
+}
+
+// Returns the bytes that leave at the extent's turn. If all stay for this time, it uses up a turn.
+std::uint64_t Room::leaving_bytes(ExtentRef ref) const {
+  const PageMask pages = engine_.parts().leaving(ref);
+  return pages != 0 ? bytes_of_pages(pages) : directory_.resident_bytes(ref);
 }
 
 // Ages what was inserted, also while memory fills: early reuse is seen that way.
@@ -317,7 +323,9 @@ void Room::make_room(MemoryLedger& memory, std::uint64_t bytes, Priority priorit
   const auto probe = [&](ExtentRef ref) { return candidate(ref, memory); };
   const bool was_desperate = std::exchange(desperate_, desperate);
   // The policy looks at a bounded number of extents a call and goes on where it stopped. Twelve
-  // calls a step are enough to find what there is among some thousands; the next step goes on.
+  // calls a step are enough to find what there is among some thousands; the next step goes on. In
+  // the last ones pages do not stay for their turns, so that each step makes some room.
+  constexpr unsigned kCalls = 12, kByLevel = 8;
   const std::uint64_t before = memory.freeing;
   // Counted in frames given back: the tier's usage falls only when a whole chunk of small ones is
   // empty. Those given back before, while a trim was under way, go with the next.
@@ -329,11 +337,13 @@ void Room::make_room(MemoryLedger& memory, std::uint64_t bytes, Priority priorit
   const std::uint64_t kept = priority == Priority::background ? kKeptSpare : 0;
   while (space == kHost && freed() < goal && residency_.spares.bytes() > kept && reclaim_spare()) {
   }
-  for (unsigned call = 0; call < 12 && freed() < goal; ++call) {
+  for (unsigned call = 0; call < kCalls && freed() < goal; ++call) {
+    const auto leaves = !desperate && call < kByLevel ? TransferEngine::Leaves::by_level
+                                                      : TransferEngine::Leaves::all;
     victims_.clear();
     memory.recency.choose(goal - freed(), 64, probe, victims_);
     for (const Recency::Victim& victim : victims_) {
-      const bool started = engine_.start_evict(victim.ref, space, priority);
+      const bool started = engine_.start_evict(victim.ref, space, priority, leaves);
       if (!started && directory_.has_frame(victim.ref, space)) {
         memory.recency.rejected(victim.ref);
       }

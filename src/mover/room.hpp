@@ -163,6 +163,7 @@ class Room {
   bool plan_stands(const Need& need) const;
   bool goes_on_for(const Request& head) const;
   Recency::Candidate candidate(ExtentRef ref, MemoryLedger& memory);
+  std::uint64_t leaving_bytes(ExtentRef ref) const;
   void evict_ahead(MemoryLedger& memory, std::uint64_t bytes, bool parts = false);
   // destages.cpp
   FrameId frame_out_of_window(ExtentRef ref);

@@ -2,7 +2,8 @@
 // type of its own over a common head. Only the engine (mover/transfer_engine.hpp), its families and
 // the carrier change transfers.
 //
-//   transfer.pages != 0  <=>  the kind is promote_parts, demote_parts or empty
+//   transfer.pages != 0  <=>  the kind is promote_parts, demote_parts or empty,
+//                             or evict, and other pages of the extent stay
 #pragma once
 
 #include <cassert>
@@ -129,7 +130,8 @@ struct Demote : Transfer {
   SlotPagesOwner slot_pages;  ///< For a slot that the extent does not have yet.
 };
 
-/// Always withdrawn.
+/// Always withdrawn. If other pages of the extent stay, `frame` is the extent's own while pages are
+/// dropped. For a withdrawal it is one that was split off it.
 struct DemoteParts : Demote {
   static constexpr Kind kKind = Kind::demote_parts;
 

@@ -134,7 +134,8 @@ bool TransferEngine::run_drops() {
   for (std::size_t i = 0; i < taken; ++i) {
     if (!is_recalled(numbers[i])) {
       const Transfer& transfer = carrier_.at(numbers[i]);
-      frames[n++] = {transfer.frame, directory_.window_at(transfer.ref, transfer.space)};
+      frames[n++] = {transfer.frame, directory_.window_at(transfer.ref, transfer.space),
+                     carrier_.others_stay(transfer) ? transfer.pages : 0};
     }
   }
   if (n != 0) {

@@ -96,11 +96,13 @@ class TransferEngine {
   }
   /// Returns false if the extent cannot be written down now.
   bool start_demote(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
-    return demoter_.start(ref, space, evict_after, priority);
+    return demoter_.start(ref, space, evict_after, priority, 0);
   }
+  /// Whether all pages of a partial extent leave, or the pages without turns.
+  enum class Leaves : std::uint8_t { all, by_level };
   /// Gives up this space's copy, and writes it down first if it is the only one. Returns false if
-  /// the extent cannot leave now.
-  bool start_evict(ExtentRef ref, unsigned space, Priority priority);
+  /// the extent cannot leave now, or if all of its pages stay for this time.
+  bool start_evict(ExtentRef ref, unsigned space, Priority priority, Leaves leaves = Leaves::all);
   /// Moves the extent to the frame, of another memory of the space, because it is used or prefers
   /// that memory. Returns false if it cannot move now: the frame stays the caller's.
   bool start_climb(ExtentRef ref, unsigned space, FrameId to) {
@@ -128,9 +130,12 @@ class TransferEngine {
     return destager_.may_start(tier, carrier_.now());
   }
   void no_frame_to_destage() { destager_.no_frame(carrier_.now()); }
+  bool others_stay(const Transfer& transfer) const { return carrier_.others_stay(transfer); }
   /// The frame goes with its bytes. The caller knows that they are elsewhere or unwanted. Returns
   /// false if the extent has a transfer or is pinned.
-  bool leave(ExtentRef ref, unsigned space, bool even_dirty);
+  bool leave(ExtentRef ref, unsigned space, bool even_dirty) {
+    return leave(ref, space, even_dirty, 0);
+  }
 
   // ---- Changes of transfers in progress
 
@@ -237,6 +242,7 @@ class TransferEngine {
   void follow();
 
   // evict.cpp
+  bool leave(ExtentRef ref, unsigned space, bool even_dirty, PageMask some);
   void drop_ended(Evict& transfer, bool dropped);
   void evicted(Evict& transfer);
   void left(Evict& transfer);

@@ -3,6 +3,7 @@
 // writes like any other. A frame that was watched and not written is dropped. A touch before the
 // end recalls the extent: the frame goes back, without I/O. The stepping thread only; never waits.
 #include <atomic>
+#include <bit>
 #include <utility>
 
 #include "base/error.hpp"
@@ -10,7 +11,8 @@
 
 namespace tiermem {
 
-bool Demoter::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Priority priority) {
+bool Demoter::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Priority priority,
+                             PageMask some) {
   ExtentWord& word = directory_.word(space, ref);
   const PageMask pages = directory_.at(ref).parts;
   if (stuck_.is_stuck(directory_.at(ref), carrier_.now()) || word.load().pinned()) {
@@ -27,7 +29,7 @@ bool Demoter::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Pr
   if (pages != 0) {
     word.set_phase(Phase::outgoing);
     Demote& transfer = carrier_.create<DemoteParts>(ref, space, priority);
-    transfer.pages = pages;
+    transfer.pages = some != 0 && leaves_in_part(ref, *to) ? some : pages;
     transfer.to = to;
     transfer.tried = static_cast<std::uint8_t>(not_asked);
     transfer.slot_tier = &slots_.of(directory_.at(ref).copy());
@@ -46,6 +48,13 @@ bool Demoter::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Pr
   return true;
 }
 
+// Some pages can leave without the others if they can be written where the slot has them. Otherwise
+// the whole extent must go to another slot.
+bool Demoter::leaves_in_part(ExtentRef ref, const SlotTiers::Entry& to) const {
+  const SlotCopy& copy = directory_.at(ref).copy();
+  return copy.in_file() || (&to == &slots_.of(copy) && !to.ledger.is_shared(copy.stamp));
+}
+
 void Demoter::begin_withdraw(Demote& transfer, bool evict_after) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
@@ -54,7 +63,9 @@ void Demoter::begin_withdraw(Demote& transfer, bool evict_after) {
   transfer.wear = static_cast<std::int64_t>(directory_.bytes_of(ref));
   transfer.frame = directory_.frame(space, ref);
   if (evict_after) {
-    carrier_.set_freeing(transfer, carrier_.memory_of(transfer), directory_.resident_bytes(ref));
+    carrier_.set_freeing(
+        transfer, carrier_.memory_of(transfer),
+        transfer.pages != 0 ? bytes_of_pages(transfer.pages) : directory_.bytes_of(ref));
   }
   if (evict_after && directory_.in_slot_or_file(ref) &&
       memories_.space(space).may_be_unchanged(transfer.frame)) {
@@ -65,8 +76,22 @@ void Demoter::begin_withdraw(Demote& transfer, bool evict_after) {
 }
 
 void Demoter::withdraw(Demote& transfer) {
+  if (!carrier_.others_stay(transfer)) {
+    advance(transfer, Stage::withdraw);
+    carrier_.submit(transfer, kWithdraw);
+    return;
+  }
+  // The pages leave for a frame of their own, which is given back like any other.
+  const FrameId split = carrier_.memory_of(transfer).tier->split_parts(
+      transfer.frame, static_cast<unsigned>(std::popcount(transfer.pages)));
+  if (!split.valid()) {
+    parts_.end_turns(transfer.ref);
+    stay(transfer, {});
+    return;
+  }
+  transfer.job.other = std::exchange(transfer.frame, split);
   advance(transfer, Stage::withdraw);
-  carrier_.submit(transfer, kWithdraw);
+  carrier_.submit(transfer, kWithdrawTo);
 }
 
 void Demoter::drop_ended(Demote& transfer, bool dropped) {
@@ -189,7 +214,7 @@ void Demoter::compared_with_file(Demote& transfer) {
 
 void Demoter::map_back(Demote& transfer) {
   advance(transfer, Stage::remap);
-  carrier_.submit(transfer, kRestore);
+  carrier_.submit(transfer, carrier_.others_stay(transfer) ? kRestoreFrom : kRestore);
 }
 
 // The extent is in its window as before.
@@ -201,22 +226,35 @@ void Demoter::stay(Demote& transfer, Status why) {
   if (transfer.recalled) {
     word.touch();
   }
+  if (const FrameId frame = directory_.frame(space, ref); transfer.frame != frame) {
+    memory.tier->join_parts(transfer.frame, frame);
+  }
   end(transfer);
   word.set_phase(directory_.at(ref).parts != 0 ? Phase::none : Phase::exclusive);
   memory.recency.rejected(ref);
   carrier_.extent_changed(ref, space, std::move(why), Ended::Failed::to_leave);
 }
 
-// Its bytes are in the slot, and its frame is free.
+// Its bytes are in the slot, and its frame is free. Or some of its pages have gone.
 void Demoter::gone(Demote& transfer) {
   const ExtentRef ref = transfer.ref;
   const unsigned space = transfer.space;
   const FrameId frame = transfer.frame;
   const Journal::ReasonScope leaving(journal_, transfer.reason);
   const std::int64_t begun_ns = transfer.begun_ns;
+  const PageMask pages = transfer.pages;
+  const bool others_stay = carrier_.others_stay(transfer);
   end(transfer);
-  directory_.word(space, ref).clear_dirty();
-  copies_.finish_evict(ref, space, frame, begun_ns);
+  if (pages != 0) {
+    parts_.note_left(ref, pages);
+  }
+  if (others_stay) {
+    const bool dropped = frame == directory_.frame(space, ref);
+    copies_.finish_part(ref, pages, dropped ? FrameId{} : frame, begun_ns);
+  } else {
+    directory_.word(space, ref).clear_dirty();
+    copies_.finish_evict(ref, space, frame, begun_ns);
+  }
   carrier_.extent_changed(ref, space);
 }
 

@@ -36,6 +36,9 @@ inline constexpr JobStep kMeasure =
     1 << 22;  ///< Stores in `slot_pages` which pages of `data` are not zeros.
 inline constexpr JobStep kRelocate = 1 << 23;  ///< Moves the bytes of `frame` to the frame `other`.
 inline constexpr JobStep kPack = 1 << 24;      ///< Undoes kSpread.
+/// `pages` of `other` leave `at` with their bytes for `frame`, or stay.
+inline constexpr JobStep kWithdrawTo = 1 << 25;
+inline constexpr JobStep kRestoreFrom = 1 << 26;  ///< Undoes kWithdrawTo.
 
 /// Copies of opaque memory.
 inline constexpr JobStep kCopies = kCopyOut | kCopyIn | kCopyPeer | kFetch | kStore;

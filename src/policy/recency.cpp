@@ -28,8 +28,6 @@ Status Recency::reserve(std::size_t n) {
   return {};
 }
 
-/// Returns the units of the extents that recency governs: those without a hint, including leaving
-/// ones.
 std::uint64_t Recency::pool_units() const {
   return small_units() + lists_.units(Order::returning) + lists_.units(Order::main) +
          lists_.units(Order::leaving);
@@ -180,6 +178,14 @@ void Recency::rejected(ExtentRef ref) {
     lists_.push_head(first_seen ? Order::probation : Order::main, ref);
   }
   clear(record.flags, kByRecency | kFromMain | kPassed);
+}
+
+void Recency::passed(ExtentRef ref, std::uint64_t bytes) {
+  rejected(ref);
+  grown(ref, bytes);
+  if (lists_[ref].order == Order::main || lists_[ref].order == Order::probation) {
+    to_main(ref);
+  }
 }
 
 void Recency::advised(ExtentRef ref, Advice advice, std::uint64_t value) {

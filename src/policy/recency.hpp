@@ -93,6 +93,8 @@ class Recency {
   }
   /// A victim could not leave: it returns to the order, but not as the next victim.
   void rejected(ExtentRef ref);
+  /// A victim, of which a part may have left, stays for another turn, and has `bytes` now.
+  void passed(ExtentRef ref, std::uint64_t bytes);
   /// Applies a hint. keep and streamed also hold for later residences. The others hold only while
   /// the extent is resident, and have no effect otherwise. With `cold` the mover clears the
   /// reference bit: a later reference means that the extent is not cold.
@@ -120,6 +122,12 @@ class Recency {
   /// Returns whether the last choose() found nothing, and all extents were probed since the last
   /// victim: wait for an event.
   bool exhausted() const { return exhausted_; }
+
+  /// Returns the units inserted so far, which wrap.
+  std::uint32_t clock() const { return clock_; }
+  /// Returns the units of the extents that recency governs: those without a hint, including leaving
+  /// ones.
+  std::uint64_t pool_units() const;
 
   /// Sets the clock of insertions, which wraps, before anything else.
   void test_begin_at(std::uint32_t clock) { clock_ = clock; }
@@ -178,7 +186,6 @@ class Recency {
     std::uint32_t bytes;
   };
 
-  std::uint64_t pool_units() const;
   std::uint64_t small_units() const {
     return lists_.units(Order::fresh) + lists_.units(Order::probation);
   }

@@ -105,6 +105,9 @@ class Directory {
   bool claimed(ExtentRef ref, unsigned space) const {
     return at(ref).transfer == 0 && word(space, ref).load().phase() == Phase::incoming;
   }
+  /// The levels of the extent's pages: see Extents.
+  PageLevels::Memory& page_levels(ExtentRef ref) const { return extents_->page_levels(ref); }
+  bool has_page_levels(ExtentRef ref) const { return extents_->has_page_levels(ref); }
   /// Returns the bytes that a space with a frame of the extent holds.
   std::uint64_t resident_bytes(ExtentRef ref) const {
     const PageMask parts = at(ref).parts;

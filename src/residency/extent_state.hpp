@@ -90,7 +90,7 @@ inline constexpr PhaseChange kPhaseChanges[] = {
     {Phase::exclusive, Phase::shared, "publish, lets_in: another space has these bytes"},
     {Phase::exclusive, Phase::outgoing, "leave, start_withdraw, take_over"},
     {Phase::exclusive, Phase::vacant, "Residency::make_spare"},
-    {Phase::outgoing, Phase::none, "finish_evict, stay, Promoter::undone"},
+    {Phase::outgoing, Phase::none, "finish_evict, finish_part, drop_ended, stay, Promoter::undone"},
     {Phase::outgoing, Phase::zero, "Promoter::undone"},
     {Phase::outgoing, Phase::lost, "Promoter::undone"},
     {Phase::outgoing, Phase::exclusive, "stay, give_back_source"},

@@ -48,8 +48,11 @@ void Extents::end_run(ExtentRef first, ExtentRef end) noexcept {
     const std::uint64_t gone = bits & block_bits(group);
     bits &= ~gone;
     groups_begun_ -= static_cast<unsigned>(std::popcount(gone));
-    blocks_begun_ -= gone != 0 ? 1 : 0;
-    any = any || gone != 0;
+    if (gone != 0) {
+      --blocks_begun_;
+      drop_levels(static_cast<ExtentRef>(group * kGroup));
+      any = true;
+    }
     group += kGroupsInBlock;
   }
   if (!any) {
@@ -57,6 +60,7 @@ void Extents::end_run(ExtentRef first, ExtentRef end) noexcept {
   }
   directory_.drop(from, to);
   addresses_.drop(from, to);
+  page_levels_.drop(from, to);
   if (replicas_ != nullptr) {
     replicas_->drop(from, to);
   }
@@ -65,13 +69,21 @@ void Extents::end_run(ExtentRef first, ExtentRef end) noexcept {
   }
 }
 
+void Extents::drop_levels(ExtentRef ref) noexcept {
+  std::uint64_t& bits = with_levels_[ref / (kBlock * 64)];
+  const std::uint64_t bit = std::uint64_t{1} << (ref / kBlock % 64);
+  blocks_with_levels_ -= (bits & bit) != 0 ? 1 : 0;
+  bits &= ~bit;
+}
+
 std::uint64_t Extents::metadata_bytes() const noexcept {
   // Blocks in use cost addresses, replicas, and frames for each space. All blocks that were ever
   // used cost words for each space, and the policy's records.
   const std::uint64_t in_use =
       kBlock * (sizeof(std::byte*) + replica_bytes() + spaces_ * sizeof(FrameId));
   const std::uint64_t kept = kBlock * spaces_ * (sizeof(ExtentWord) + kPolicyBytes);
-  return groups_begun_ * kGroup * sizeof(Extent) + blocks_begun_ * in_use + blocks_touched_ * kept;
+  return groups_begun_ * kGroup * sizeof(Extent) + blocks_begun_ * in_use + blocks_touched_ * kept +
+         blocks_with_levels_ * kBlock * sizeof(PageLevels::Memory);
 }
 
 }  // namespace tiermem

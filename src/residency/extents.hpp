@@ -19,6 +19,7 @@
 
 #include "base/reserved_array.hpp"
 #include "base/results.hpp"
+#include "policy/page_levels.hpp"
 #include "policy/part_size.hpp"
 #include "policy/write_tracking.hpp"
 #include "residency/extent_state.hpp"
@@ -97,8 +98,10 @@ class Extents {
       : spaces_(spaces),
         directory_(capacity),
         addresses_(capacity),
+        page_levels_(capacity),
         groups_((capacity + kGroup * 64 - 1) / (kGroup * 64)),
-        touched_((capacity + kBlock * 64 - 1) / (kBlock * 64)) {
+        touched_((capacity + kBlock * 64 - 1) / (kBlock * 64)),
+        with_levels_((capacity + kBlock * 64 - 1) / (kBlock * 64)) {
     for (unsigned space = 0; space < spaces; ++space) {
       words_[space] = std::make_unique<ReservedArray<ExtentWord>>(capacity);
       frames_[space] = std::make_unique<ReservedArray<FrameId>>(capacity);
@@ -117,8 +120,10 @@ class Extents {
     }
     directory_.release_memory();
     addresses_.release_memory();
+    page_levels_.release_memory();
     groups_.release_memory();
     touched_.release_memory();
+    with_levels_.release_memory();
     if (replicas_ != nullptr) {
       replicas_->release_memory();
     }
@@ -128,9 +133,10 @@ class Extents {
   /// Makes the first `n` extents usable. Returns false if the kernel refuses the memory. Only one
   /// thread at a time, before a buffer has the extents.
   bool commit(std::uint32_t n) noexcept {
-    bool done = directory_.commit(n) && addresses_.commit(n) &&
+    const std::size_t blocks = (std::size_t{n} + kBlock * 64 - 1) / (kBlock * 64);
+    bool done = directory_.commit(n) && addresses_.commit(n) && page_levels_.commit(n) &&
                 groups_.commit((std::size_t{n} + kGroup * 64 - 1) / (kGroup * 64)) &&
-                touched_.commit((std::size_t{n} + kBlock * 64 - 1) / (kBlock * 64));
+                touched_.commit(blocks) && with_levels_.commit(blocks);
     for (unsigned space = 0; space < spaces_; ++space) {
       done = done && words_[space]->commit(n) && frames_[space]->commit(n);
     }
@@ -155,6 +161,19 @@ class Extents {
   /// Call only after keep_replicas().
   SlotReplica& replica(ExtentRef ref) noexcept { return (*replicas_)[ref]; }
 
+  /// The levels of the extent's pages. They cost memory from the first call on.
+  PageLevels::Memory& page_levels(ExtentRef ref) noexcept {
+    if (!has_page_levels(ref)) {
+      with_levels_[ref / (kBlock * 64)] |= std::uint64_t{1} << (ref / kBlock % 64);
+      ++blocks_with_levels_;
+    }
+    return page_levels_[ref];
+  }
+  /// Returns whether this extent, or one with a number near its own, has levels of pages.
+  bool has_page_levels(ExtentRef ref) const noexcept {
+    return (with_levels_[ref / (kBlock * 64)] >> (ref / kBlock % 64) & 1) != 0;
+  }
+
   bool begun(ExtentRef ref) const noexcept { return in_begun_group(ref) && at(ref).begun; }
   /// Begins an extent of the buffer record `buffer` before its first use. Returns false if it had
   /// begun.
@@ -166,6 +185,9 @@ class Extents {
     Extent& extent = at(ref);
     extent.begun = true;
     extent.buffer = buffer;
+    if (has_page_levels(ref)) {
+      page_levels_[ref] = {};  // They were those of another buffer's extent.
+    }
     if (!adopted) {  // Adopted bytes begin in the file, all others as zeros.
       word(kHost, ref).set_phase(Phase::zero);
     }
@@ -197,7 +219,7 @@ class Extents {
   void end_run(ExtentRef first, ExtentRef end) noexcept;
   /// Returns the bytes of address space for the records of one extent.
   std::uint64_t bytes_each() const noexcept {
-    return sizeof(Extent) + sizeof(std::byte*) + replica_bytes() +
+    return sizeof(Extent) + sizeof(std::byte*) + sizeof(PageLevels::Memory) + replica_bytes() +
            spaces_ * (sizeof(ExtentWord) + sizeof(FrameId));
   }
   /// Returns the memory of the records of extents in bytes, including those of the policy, in whole
@@ -212,6 +234,7 @@ class Extents {
     return (groups_[ref / (kGroup * 64)] >> (ref / kGroup % 64) & 1) != 0;
   }
   void note_group(ExtentRef ref) noexcept;
+  void drop_levels(ExtentRef ref) noexcept;
 
   // Pointers into words_, one load away for the hit path.
   std::array<ExtentWord*, kMaxSpaces> first_word_{};
@@ -221,11 +244,13 @@ class Extents {
   ReservedArray<Extent> directory_;
   ReservedArray<std::atomic<std::byte*>> addresses_;
   std::unique_ptr<ReservedArray<SlotReplica>> replicas_;  // Null: extents have none.
-  // Used by the mover: one bit for each group in which an extent has begun, and one for each block
-  // in which one ever has.
+  ReservedArray<PageLevels::Memory> page_levels_;
+  // Used by the mover: one bit for each group in which an extent has begun, one for each block in
+  // which one ever has, and one for each block in which one has levels of pages.
   ReservedArray<std::uint64_t> groups_;
   ReservedArray<std::uint64_t> touched_;
-  std::uint64_t groups_begun_ = 0, blocks_begun_ = 0, blocks_touched_ = 0;
+  ReservedArray<std::uint64_t> with_levels_;
+  std::uint64_t groups_begun_ = 0, blocks_begun_ = 0, blocks_touched_ = 0, blocks_with_levels_ = 0;
 };
 
 }  // namespace tiermem

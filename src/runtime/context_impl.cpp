@@ -93,7 +93,7 @@ Result<std::unique_ptr<Context::Impl>> Context::Impl::create(const Config& confi
   }
   std::unique_ptr<Impl> impl;
   // If address space is limited, the program needs most of it.
-  constexpr std::uint64_t kExtentBytes = 128;  // Approximate size of the records of one extent.
+  constexpr std::uint64_t kExtentBytes = 192;  // Approximate size of the records of one extent.
   const std::uint64_t left = host::address_space_left();
   unsigned shift = 0;
   while (shift < 10 && (kMostExtents >> shift) * kExtentBytes > left / 16) {

@@ -18,6 +18,12 @@ Status AddressSpace::withdraw(FrameId, std::byte*) {
 Status AddressSpace::restore(FrameId, std::byte*) {
   return Code::unsupported;
 }
+Status AddressSpace::withdraw_to(FrameId, FrameId, std::byte*, PageMask) {
+  return Code::unsupported;
+}
+Status AddressSpace::restore_from(FrameId, FrameId, std::byte*) {
+  return Code::unsupported;
+}
 Status AddressSpace::insert(FrameId, std::byte*, const std::byte*, PageMask, bool) {
   return Code::unsupported;
 }

@@ -88,9 +88,18 @@ class AddressSpace {
   /// [worker] Drops some of the frame's pages and their bytes. Its charge stays. After an error
   /// they count as present, with zeros or their bytes.
   virtual Status empty(FrameId frame, std::byte* at, PageMask pages);
+  /// [worker] Some of the frame's pages, which are in its mapped window, leave it with their bytes,
+  /// for the frame `to`, which was split off and has none (Memory::split_parts()). Afterwards `to`
+  /// is like a frame that withdraw() took out of the window. After an error all pages are still in
+  /// the window.
+  virtual Status withdraw_to(FrameId to, FrameId frame, std::byte* at, PageMask pages);
+  /// [worker] The pages of `from` go back to the window of `frame`, which has them again. As with
+  /// restore(), the call repeats until the kernel has done it.
+  virtual Status restore_from(FrameId from, FrameId frame, std::byte* at);
   struct Unchanged {
     FrameId frame{};
     std::byte* at = nullptr;
+    PageMask pages = 0;    ///< For a frame of parts. 0: all that the frame has.
     bool dropped = false;  ///< The result.
   };
   /// [mover] Returns whether all pages of the frame arrived watched, or the program may not write
@@ -99,9 +108,9 @@ class AddressSpace {
   /// [mover] The bytes of the frame, which no worker has, are no longer known elsewhere: it is not
   /// watched any more.
   virtual void end_watch(FrameId) {}
-  /// [mover] Each of these frames is in its mapped window at `at`. Drops all pages of each frame
-  /// that is unchanged since insert(). The others stay as they are, and are no longer watched. This
-  /// is one short call for all of them, and it waits for no fault.
+  /// [mover] Each of these frames is in its mapped window at `at`. Drops the pages of each frame
+  /// that are unchanged since insert(). The others stay as they are, and their frame is no longer
+  /// watched. This is one short call for all of them, and it waits for no fault. The charges stay.
   virtual void drop_unchanged(std::span<Unchanged>) {}
 
   /// [worker] Takes the frame out of its window with its bytes. After an error the whole frame is

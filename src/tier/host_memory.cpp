@@ -332,8 +332,9 @@ std::uint64_t HostMemory::charge_of(const FramePool& pool, const Frame& frame) {
 
 FrameId HostMemory::acquire_parts(const FrameRequest& request, unsigned pages) {
   const std::uint64_t bytes = pages * kSmallestExtent;
-  if (request.pool != Pool::small || !takes(request) || !space().takes_parts(request.bytes, false) ||
-      bytes > request.bytes || usage_.used() + bytes > usage_.budget) {
+  if (request.pool != Pool::small || !takes(request) ||
+      !space().takes_parts(request.bytes, false) || bytes > request.bytes ||
+      usage_.used() + bytes > usage_.budget) {
     return {};
   }
   const auto log2 = static_cast<unsigned>(std::bit_width(request.bytes) - 1);
@@ -369,6 +370,32 @@ void HostMemory::discharge_parts(FrameId id, unsigned pages) {
   assert(frame.in_parts && frame.charged >= pages);
   frame.charged -= pages;
   usage_.in_use -= pages * kSmallestExtent;
+}
+
+FrameId HostMemory::split_parts(FrameId id, unsigned pages) {
+  const Parts parts = unpack(id);
+  FramePool& of = pool(parts);
+  const std::uint32_t index = of.take_fresh(of.frame(parts.index).owner);
+  if (index == kNoFrame) {
+    return {};
+  }
+  Frame& split = of.frame(index);
+  Frame& frame = of.frame(parts.index);
+  assert(frame.in_parts && frame.charged > pages);
+  split.in_parts = true;
+  split.charged = pages;
+  frame.charged -= pages;
+  return pack(parts.pool, parts.log2, index);
+}
+
+void HostMemory::join_parts(FrameId split, FrameId id) {
+  const Parts from = unpack(split);
+  const Parts to = unpack(id);
+  Frame& given = pool(from).frame(from.index);
+  assert(given.in_parts && given.has == 0);
+  pool(to).frame(to.index).charged += given.charged;
+  given.charged = 0;
+  return_frame(split);
 }
 
 // Its pages go back to the kernel together with those of other frames.

@@ -88,6 +88,8 @@ class HostMemory final : public Memory {
   FrameId acquire_parts(const FrameRequest& request, unsigned pages) override;
   bool charge_parts(FrameId frame, unsigned pages) override;
   void discharge_parts(FrameId frame, unsigned pages) override;
+  FrameId split_parts(FrameId frame, unsigned pages) override;
+  void join_parts(FrameId split, FrameId frame) override;
 
   /// Call before the first copy. The locker outlives all use of this memory by workers.
   void lock_pages_with(PageLocker* locker) { locker_ = locker; }

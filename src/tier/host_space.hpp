@@ -81,6 +81,8 @@ class HostSpace final : public AddressSpace {
   Status map(FrameId frame, std::byte* at, Mechanism& used) override;
   Status unmap(FrameId frame, std::byte* at) override;
   Status withdraw(FrameId frame, std::byte* at) override;
+  Status withdraw_to(FrameId to, FrameId frame, std::byte* at, PageMask pages) override;
+  Status restore_from(FrameId from, FrameId frame, std::byte* at) override;
   bool withdraws_slowly(FrameId frame) const override;
   Status restore(FrameId frame, std::byte* at) override;
   bool restores_at_once(FrameId frame, const std::byte* at) const override;
@@ -233,8 +235,8 @@ class HostSpace final : public AddressSpace {
   void relocate_in_place(FrameId from, FrameId to, std::byte* at);
   Status relocate_from_place(FrameId from, FrameId to, std::byte* at, bool& home);
   Status relocate_to_place(FrameId from, FrameId to, std::byte* at);
-  Status withdraw_parts(Frame& frame, const MapPlace& whole);
-  void restore_parts(Frame& frame, const MapPlace& whole);
+  Status withdraw_pages(PageMask pages, const MapPlace& whole, Frame& to);
+  void restore_pages(PageMask pages, const MapPlace& whole);
 
   // Constant after construction. userfault_ outlives everything that is registered with it.
   const HostSpaceOptions options_;

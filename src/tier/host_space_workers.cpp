@@ -4,6 +4,7 @@
 #include <bit>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/results.hpp"
@@ -192,7 +193,9 @@ Status HostSpace::withdraw(FrameId id, std::byte* at) {
   frame.watched = false;  // A move ends the watch.
   const host::NodePreference preference(memory_of(id).node());
   if (frame.in_parts) {
-    return withdraw_parts(frame, place);
+    Status status = withdraw_pages(frame.has, place, frame);
+    frame.at = status.ok() ? nullptr : frame.at;
+    return status;
   }
   MapResult result = mapper_.withdraw(facts_.mapped, place);
   settle(frame, at, result);
@@ -227,7 +230,8 @@ Status HostSpace::restore(FrameId id, std::byte* at) {
   const host::NodePreference preference(memory_of(id).node());
   const MapPlace place = place_of(id, held, at);
   if (frame.in_parts) {
-    restore_parts(frame, place);
+    restore_pages(frame.has, place);
+    frame.at = at;
   } else {
     const MapResult result =
         is_mapped_file(at) ? restore_file(place) : mapper_.restore(facts_.mapped, place);
@@ -376,12 +380,12 @@ void HostSpace::end_watch(FrameId id) {
 void HostSpace::drop_unchanged(std::span<Unchanged> frames) {
   const std::lock_guard lock(watch_mutex_);
   Vector<host::Range> ranges;
-  const auto pages_of = [&](FrameId id, Frame*& frame) {
-    const HostFrame held = frame_of(id);
+  const auto pages_of = [&](const Unchanged& each, Frame*& frame) {
+    const HostFrame held = frame_of(each.frame);
     frame = &held.record;
     const auto all =
         static_cast<PageMask>((std::uint64_t{1} << held.bytes() / kSmallestExtent) - 1);
-    return frame->in_parts ? frame->has : all;
+    return each.pages != 0 ? each.pages : frame->in_parts ? frame->has : all;
   };
   const auto untouched = [](const Unchanged& each, PageMask pages) {
     return (host::watched_pages(each.at, static_cast<unsigned>(std::bit_width(pages))) & pages) ==
@@ -389,7 +393,7 @@ void HostSpace::drop_unchanged(std::span<Unchanged> frames) {
   };
   for (Unchanged& each : frames) {
     Frame* frame = nullptr;
-    const PageMask pages = pages_of(each.frame, frame);
+    const PageMask pages = pages_of(each, frame);
     each.dropped = frame->at == each.at &&
                    (is_mapped_file(each.at) || (frame->watched && untouched(each, pages)));
     for (PageMask left = each.dropped ? pages : 0; left != 0;) {
@@ -400,23 +404,28 @@ void HostSpace::drop_unchanged(std::span<Unchanged> frames) {
   const bool all_gone = ranges.empty() || host::drop(ranges) == 0;
   for (Unchanged& each : frames) {
     Frame* frame = nullptr;
-    const PageMask pages = pages_of(each.frame, frame);
+    const PageMask pages = pages_of(each, frame);
     // After a failure a page of a file that is absent may have been so before: nothing is known.
     each.dropped =
         each.dropped && (all_gone || (!is_mapped_file(each.at) && !untouched(each, pages)));
+    counters_.unchanged_out += each.dropped ? 1 : 0;
+    if (each.dropped && frame->in_parts && pages != frame->has) {
+      frame->has &= ~pages;  // The others stay, and their watch too.
+      continue;
+    }
     if (each.dropped) {
       (void)unprotect(each.at, frame_of(each.frame).bytes());
       frame->at = nullptr;
       frame->pages = false;
       frame->has = 0;
-      counters_.unchanged_out += 1;
     }
     frame->watched = false;
   }
 }
 
-Status HostSpace::withdraw_parts(Frame& frame, const MapPlace& whole) {
-  PageMask left = frame.has;
+// All of the pages leave for the home of `to`, or none.
+Status HostSpace::withdraw_pages(PageMask pages, const MapPlace& whole, Frame& to) {
+  PageMask left = pages;
   unsigned cuts = 0;
   Status status;
   while (left != 0) {
@@ -424,23 +433,61 @@ Status HostSpace::withdraw_parts(Frame& frame, const MapPlace& whole) {
     MapResult result = mapper_.withdraw(facts_.mapped, place_of_run(whole, take_run(left)));
     cuts += result.cuts;
     if (!result.status.ok()) {
-      for (PageMask gone = frame.has & ~before; gone != 0;) {
+      for (PageMask gone = pages & ~before; gone != 0;) {
         (void)mapper_.restore(facts_.mapped, place_of_run(whole, take_run(gone)));
       }
       status = std::move(result.status);
       break;
     }
   }
-  homes_.add_cuts(frame, cuts);
-  frame.at = status.ok() ? nullptr : frame.at;
+  homes_.add_cuts(to, cuts);
   return status;
 }
 
-void HostSpace::restore_parts(Frame& frame, const MapPlace& whole) {
-  for (PageMask left = frame.has; left != 0;) {
-    (void)mapper_.restore(facts_.mapped, place_of_run(whole, take_run(left)));
+Status HostSpace::withdraw_to(FrameId to, FrameId id, std::byte* at, PageMask pages) {
+  const HostFrame held = frame_of(id);
+  const HostFrame split = frame_of(to);
+  Frame& frame = held.record;
+  if (!frame.in_parts || frame.at != at || (frame.has & pages) != pages || !split.record.in_parts ||
+      split.record.has != 0) {
+    return fail(Code::internal, "pages {:#x} of a frame that has {:#x} cannot be withdrawn", pages,
+                frame.has);
   }
-  frame.at = whole.at;
+  frame.watched = false;  // A move ends the watch.
+  MapPlace place = place_of(to, split, at);
+  place.inherited = options_.follow_forks;
+  place.forked = place.inherited && frame.forks != forks_.load();
+  place.mapped = true;
+  const host::NodePreference preference(memory_of(id).node());
+  Status status = withdraw_pages(pages, place, split.record);
+  if (status.ok()) {
+    frame.has &= ~pages;
+    split.record.has = pages;
+  }
+  return status;
+}
+
+Status HostSpace::restore_from(FrameId from, FrameId id, std::byte* at) {
+  const HostFrame held = frame_of(id);
+  const HostFrame split = frame_of(from);
+  Frame& frame = held.record;
+  if (!frame.in_parts || frame.at != at || !split.record.in_parts ||
+      (frame.has & split.record.has) != 0) {
+    return fail(Code::internal, "pages {:#x} cannot go back to a frame that has {:#x}",
+                split.record.has, frame.has);
+  }
+  memory_of(from).unlock_pages(split.of, split.index);
+  const host::NodePreference preference(memory_of(id).node());
+  restore_pages(split.record.has, place_of(from, split, at));
+  frame.has |= std::exchange(split.record.has, 0);
+  homes_.mend(split.of, split.index, false);
+  return {};
+}
+
+void HostSpace::restore_pages(PageMask pages, const MapPlace& whole) {
+  while (pages != 0) {
+    (void)mapper_.restore(facts_.mapped, place_of_run(whole, take_run(pages)));
+  }
 }
 
 }  // namespace tiermem

@@ -106,8 +106,14 @@ class Memory {
   /// if the extent has no more pages, or if the frame is whole. The frame must not be of the locked
   /// pool.
   virtual bool charge_parts(FrameId, unsigned) { return false; }
-  /// [mover] Cancels a charge for pages that did not arrive.
+  /// [mover] Cancels a charge for pages that did not arrive, or have gone.
   virtual void discharge_parts(FrameId, unsigned) {}
+  /// [mover] Acquires a frame of parts of the same size and domain. It gets the charge of `pages`
+  /// from this one: in all nothing is charged. Returns an invalid id if there is no frame.
+  virtual FrameId split_parts(FrameId, unsigned) { return {}; }
+  /// [mover] Returns a frame that split_parts() took from `frame`. `frame` gets its charge back.
+  /// The pages must be with `frame`.
+  virtual void join_parts(FrameId, FrameId) {}
 
   // Page-locked frames. A frame that devices read and write is at its own address and outside its
   // window, which is not a mapped one. The reason is that page-locked memory does not move.

@@ -151,6 +151,35 @@ TEST_F(MappedBuffers, hot_extents_stay_while_three_times_as_many_cold_ones_are_t
   EXPECT_LE(misses, kTouches / 2 * 16 / 100);
 }
 
+// One page in four is hot. Extents give up their cold pages and keep the hot ones, written or not,
+// and every page has what was written last.
+TEST_F(MappedBuffers, hot_pages_stay_and_cold_pages_beside_them_leave) {
+  constexpr std::uint32_t kPages = 8192, kWords = 512, kTouches = 120'000;
+  context.reset();
+  open("dram=16M; nvme=" + directory.path() + ":96M");
+  Buffer buffer = mapped(kPages * kWords * sizeof(std::uint64_t), 64 << 10);
+  const std::span<std::uint64_t> all = words(buffer);
+  std::vector<std::uint64_t> expected(kPages, 0);
+  std::mt19937 random(5);
+  for (std::uint32_t page = 0; page < kPages; ++page) {
+    all[page * kWords + page % kWords] = expected[page] = random();
+  }
+  for (std::uint32_t i = 0; i < kTouches; ++i) {
+    const std::uint32_t page = random() % 10 != 0 ? random() % (kPages / 4) * 4 : random() % kPages;
+    std::uint64_t& word = all[page * kWords + page % kWords];
+    ASSERT_EQ(word, expected[page]) << "page " << page << ", touch " << i;
+    if (random() % 4 == 0) {
+      word = expected[page] = random();
+    }
+  }
+  for (std::uint32_t page = 0; page < kPages; ++page) {
+    ASSERT_EQ(all[page * kWords + page % kWords], expected[page]) << page;
+  }
+  const Stats stats = context->stats();
+  EXPECT_LE(stats.dram_used, 16 * kMiB);
+  EXPECT_EQ(stats.checksum_errors, 0u);
+}
+
 struct MappedSizes : MappedBuffers, ::testing::WithParamInterface<std::uint64_t> {};
 
 // Each thread writes and checks pages of its own that are scattered over all extents.

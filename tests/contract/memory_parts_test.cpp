@@ -54,7 +54,7 @@ TEST_P(MemoryContract, parts_are_not_offered_then_they_are_refused) {
     EXPECT_FALSE(space().may_be_unchanged(frame));
     EXPECT_EQ(usage().used(), used);
     if (facts().part_extents.empty()) {
-      std::array<AddressSpace::Unchanged, 1> frames{{{frame, nullptr, false}}};
+      std::array<AddressSpace::Unchanged, 1> frames{{{frame, nullptr, 0, false}}};
       space().drop_unchanged(std::span(frames).first(opaque() ? 1 : 0));
       EXPECT_FALSE(frames[0].dropped);
     }
@@ -266,7 +266,7 @@ TEST_P(MemoryContract, some_pages_arrive_unwatched_then_the_frame_is_not_unchang
       ASSERT_TRUE(memory().charge_parts(frame, 1));
       ASSERT_TRUE(space().insert(frame, at, pattern(bytes, 4).data(), 0b10, !first_watched).ok());
       EXPECT_FALSE(space().may_be_unchanged(frame));
-      std::array<AddressSpace::Unchanged, 1> frames{{{frame, at, false}}};
+      std::array<AddressSpace::Unchanged, 1> frames{{{frame, at, 0, false}}};
       space().drop_unchanged(frames);
       EXPECT_FALSE(frames[0].dropped);
       EXPECT_TRUE(parts.are(0b11, 4));
@@ -287,12 +287,92 @@ TEST_P(MemoryContract, watched_frame_leaves_and_comes_back_then_it_is_not_watche
     EXPECT_FALSE(space().may_be_unchanged(frame));
     EXPECT_TRUE(parts.are(0b10, 4));
     store(at + kPage, kPage, 5);
-    std::array<AddressSpace::Unchanged, 1> frames{{{frame, at, false}}};
+    std::array<AddressSpace::Unchanged, 1> frames{{{frame, at, 0, false}}};
     space().drop_unchanged(frames);
     EXPECT_FALSE(frames[0].dropped);
     EXPECT_TRUE(sees(at + kPage, kPage, 5));
     ASSERT_TRUE(space().unmap(frame, at).ok());
     memory().return_frame(frame);
+  }
+}
+
+// Some pages leave for a frame of their own. It is given back like any other.
+TEST_P(MemoryContract, some_pages_leave_then_the_others_stay_in_the_window) {
+  for (const std::uint64_t bytes : part_extents()) {
+    std::byte* const at = window(bytes, bytes, true);
+    Parts parts(subject(), at, bytes);
+    const PageMask mask = parts.all() & ~PageMask{0b10};
+    const PageMask some = mask & 0x5555'5554, others = mask & ~some;
+    const auto pages = static_cast<unsigned>(std::popcount(mask));
+    const auto leaving = static_cast<unsigned>(std::popcount(some));
+    if (some == 0) {
+      continue;  // Extents of two pages.
+    }
+    const FrameId frame = memory().acquire_parts({space().window_pool(bytes), bytes, 0}, pages);
+    ASSERT_TRUE(space().insert(frame, at, pattern(bytes, 1).data(), mask, false).ok());
+    for (const bool comes_back : {true, false}) {
+      const FrameId split = memory().split_parts(frame, leaving);
+      ASSERT_TRUE(split.valid());
+      EXPECT_EQ(usage().in_use, pages * kPage) << "in all nothing is charged";
+      ASSERT_TRUE(space().withdraw_to(split, frame, at, some).ok());
+      EXPECT_TRUE(parts.are(others, 1)) << bytes;
+      const Block expected = pattern(bytes, 1);
+      for (PageMask left = some; left != 0; left &= left - 1) {
+        const auto page = static_cast<unsigned>(std::countr_zero(left));
+        EXPECT_EQ(std::memcmp(space().bytes_at(split, nullptr) + page * kPage,
+                              expected.data() + page * kPage, kPage),
+                  0)
+            << "page " << page << " of " << bytes;
+      }
+      if (comes_back) {
+        ASSERT_TRUE(space().restore_from(split, frame, at).ok());
+        EXPECT_TRUE(parts.are(mask, 1)) << bytes;
+        memory().join_parts(split, frame);
+        EXPECT_EQ(usage().in_use, pages * kPage);
+        EXPECT_EQ(usage().leaving, 0U);
+      } else {
+        memory().return_frame(split);
+        EXPECT_EQ(usage().leaving, leaving * kPage);
+      }
+    }
+    (void)trim(memory());
+    EXPECT_EQ(usage().used(), (pages - leaving) * kPage);
+    EXPECT_TRUE(parts.are(others, 1));
+    ASSERT_TRUE(memory().charge_parts(frame, leaving)) << "they may come again";
+    ASSERT_TRUE(space().insert(frame, at, pattern(bytes, 1).data(), some, false).ok());
+    EXPECT_TRUE(parts.are(mask, 1)) << bytes;
+    ASSERT_TRUE(space().unmap(frame, at).ok());
+    memory().return_frame(frame);
+    (void)trim(memory());
+    EXPECT_EQ(usage().used(), 0U);
+    EXPECT_TRUE(subject().consistent());
+  }
+}
+
+TEST_P(MemoryContract, some_watched_pages_are_dropped_then_the_others_stay_watched) {
+  for (const std::uint64_t bytes : part_extents()) {
+    std::byte* const at = window(bytes, bytes, true);
+    Parts parts(subject(), at, bytes);
+    const PageMask mask = parts.all() & ~PageMask{0b10};
+    const PageMask some = mask & 0x5555'5554;
+    if (!facts().watches || some == 0) {
+      continue;
+    }
+    const FrameId frame = insert_watched(memory(), at, bytes, mask, 7);
+    std::array<AddressSpace::Unchanged, 1> frames{{{frame, at, some, false}}};
+    space().drop_unchanged(frames);
+    EXPECT_TRUE(frames[0].dropped);
+    EXPECT_TRUE(parts.are(mask & ~some, 7)) << bytes;
+    EXPECT_TRUE(space().may_be_unchanged(frame));
+    memory().discharge_parts(frame, static_cast<unsigned>(std::popcount(some)));
+    EXPECT_EQ(usage().in_use, static_cast<unsigned>(std::popcount(mask & ~some)) * kPage);
+    frames[0] = {frame, at, 0, false};
+    space().drop_unchanged(frames);
+    EXPECT_TRUE(frames[0].dropped);
+    EXPECT_TRUE(parts.are(0, 7));
+    memory().return_frame(frame);
+    (void)trim(memory());
+    EXPECT_EQ(usage().used(), 0U);
   }
 }
 
@@ -304,7 +384,7 @@ TEST_P(MemoryContract, watch_is_ended_then_the_frame_is_not_dropped) {
     const FrameId frame = insert_watched(memory(), at, bytes, parts.all(), 3);
     space().end_watch(frame);
     EXPECT_FALSE(space().may_be_unchanged(frame));
-    std::array<AddressSpace::Unchanged, 1> frames{{{frame, at, false}}};
+    std::array<AddressSpace::Unchanged, 1> frames{{{frame, at, 0, false}}};
     space().drop_unchanged(frames);
     EXPECT_FALSE(frames[0].dropped);
     EXPECT_TRUE(parts.are(parts.all(), 3));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -357,6 +358,69 @@ class FakeMemory final : public AddressSpace, public Memory {
     in_use_ -= pages * kSmallestExtent;
     frames_.at(id.value).charged -= pages;
   }
+  FrameId split_parts(FrameId id, unsigned pages) override {
+    dice_.crossed("split", id.value);
+    Frame& frame = frames_.at(id.value);
+    if (!frame.in_parts || frame.charged <= pages) {
+      throw Misuse(fmt::format("{} pages are split off a frame that is charged for {}", pages,
+                               frame.charged));
+    }
+    if (dice_.strikes("split")) {
+      return {};
+    }
+    frame.charged -= pages;
+    Frame& split = frames_[next_];
+    split.bytes.assign(frame.bytes.size(), std::byte{0xEE});
+    split.used = true;
+    split.in_parts = true;
+    split.charged = pages;
+    split.domain = frame.domain;
+    return {next_++};
+  }
+  void join_parts(FrameId split, FrameId id) override {
+    dice_.crossed("join", id.value);
+    Frame& given = frames_.at(split.value);
+    if (given.has != 0) {
+      throw Misuse("a frame with pages joins another");
+    }
+    frames_.at(id.value).charged += std::exchange(given.charged, 0);
+    return_frame(split);
+  }
+  Status withdraw_to(FrameId to, FrameId id, std::byte* at, PageMask pages) override {
+    dice_.crossed("withdraw_to", id.value);
+    Frame& frame = frame_of(id);
+    Frame& split = frame_of(to);
+    if (frame.at != at || (frame.has & pages) != pages || frame.has == pages || split.has != 0 ||
+        std::popcount(pages) != static_cast<int>(split.charged)) {
+      throw Misuse(fmt::format("pages {:#x} of {:#x} leave for a frame of {}", pages, frame.has,
+                               split.charged));
+    }
+    frame.watched = false;
+    if (dice_.strikes("withdraw")) {
+      return fail(Code::busy, "page-locked");
+    }
+    split.has = pages;
+    for_pages(split, [&](std::uint64_t offset, std::uint64_t n) {
+      std::memcpy(split.bytes.data() + offset, at + offset, n);
+      take_page(at + offset);
+    });
+    frame.has &= ~pages;
+    return {};
+  }
+  Status restore_from(FrameId from, FrameId id, std::byte* at) override {
+    dice_.crossed("restore_from", id.value);
+    Frame& frame = frame_of(id);
+    Frame& split = frame_of(from);
+    if (frame.at != at || (frame.has & split.has) != 0) {
+      throw Misuse(fmt::format("pages {:#x} return to {:#x}", split.has, frame.has));
+    }
+    for_pages(split, [&](std::uint64_t offset, std::uint64_t n) {
+      std::memcpy(at + offset, split.bytes.data() + offset, n);
+      present_.insert(at + offset);
+    });
+    frame.has |= std::exchange(split.has, 0);
+    return {};
+  }
   Status insert(FrameId id, std::byte* at, const std::byte* data, PageMask pages,
                 bool watched) override {
     dice_.crossed("insert", id.value);
@@ -408,17 +472,32 @@ class FakeMemory final : public AddressSpace, public Memory {
   void drop_unchanged(std::span<Unchanged> frames) override {
     for (Unchanged& each : frames) {
       Frame& frame = frame_of(each.frame);
-      frame.watched = false;
-      each.dropped = !dice_.strikes("drop");
+      const bool some = frame.in_parts && each.pages != 0 && each.pages != frame.has;
+      const auto chosen = [&](std::uint64_t offset) {
+        return !some || (each.pages >> offset / kSmallestExtent & 1) != 0;
+      };
+      if (some && (each.pages & ~frame.has) != 0) {
+        throw Misuse("pages that a frame does not have are dropped");
+      }
+      each.dropped = frame.watched && !dice_.strikes("drop");
       for_pages(frame, [&](std::uint64_t offset, std::uint64_t) {
-        each.dropped = each.dropped && watched_.count(each.at + offset) != 0;
+        each.dropped = each.dropped && (!chosen(offset) || watched_.count(each.at + offset) != 0);
       });
+      frame.watched = frame.watched && each.dropped && some;
       if (each.dropped) {
-        for_pages(frame, [&](std::uint64_t offset, std::uint64_t) { take_page(each.at + offset); });
+        for_pages(frame, [&](std::uint64_t offset, std::uint64_t) {
+          if (chosen(offset)) {
+            take_page(each.at + offset);
+          }
+        });
+        ++dropped_;
+      }
+      if (each.dropped && some) {
+        frame.has &= ~each.pages;
+      } else if (each.dropped) {
         frame.at = nullptr;
         frame.has = 0;
         frame.populated = false;
-        ++dropped_;
       }
     }
   }

@@ -115,6 +115,7 @@ MoverOptions Simulation::options() {
   o.own_job_bytes = world_.one_in(2) ? 0 : swarm_.extent_bytes;
   o.workers_move = world_.one_in(2);
   o.usual_part = static_cast<unsigned>(world_.below(3));
+  o.least_level = o.prefetch_limit % 4;
   o.bounce_area_bytes = swarm_.extent_bytes;
   o.ready_share = swarm_.ready_share;
   o.scan_bytes = swarm_.extent_bytes * 4;

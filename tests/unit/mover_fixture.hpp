@@ -168,6 +168,7 @@ class SteppedMover {
 
   BufferRecord& record(Handle handle) { return residency.buffers.at(Buffers::index_of(handle)); }
   ExtentRef ref(Handle handle, std::uint32_t i = 0) { return record(handle).first.load() + i; }
+  PageLevels::Memory& levels(Handle handle) { return residency.extents.page_levels(ref(handle)); }
   Extent& extent(Handle handle, std::uint32_t i = 0) {
     return residency.extents.at(ref(handle, i));
   }

@@ -278,6 +278,76 @@ TEST(MoverMapped, only_the_changed_pages_of_an_extent_in_parts_are_written) {
   }
 }
 
+/// `x` has the pages 0 and 2, of which page 0 has a turn left, and is the next to leave.
+struct OnePageStays : M {
+  explicit OnePageStays(bool written, unsigned disks = 1)
+      : M({.frames = 4, .disks = disks, .parts = true}), x(in_slot(*this, 0x11)) {
+    for (const unsigned page : {0u, 2u}) {
+      bring(x, page, written);
+    }
+    if (written) {
+      write_page(*this, x, 0, 0x22);
+      write_page(*this, x, 2, 0x44);
+    }
+    const Handle y = in_slot(*this, 0x33);
+    for (const unsigned page : {0u, 1u, 3u}) {
+      bring(y, page);
+    }
+    EXPECT_EQ(extent(x).parts, 0b101u);
+    levels(x).pages[0].turns = 1;
+  }
+  void bring(Handle handle, unsigned page, bool writes = false) {
+    touch(handle, page, writes);
+    end_all();
+  }
+  /// One page must leave.
+  void lower_budget() { (void)set_budget(host.usage().in_use - kSmallestExtent); }
+  const Handle x;
+};
+
+TEST(MoverMapped, a_page_with_a_turn_left_stays_when_the_others_leave) {
+  for (const bool written : {false, true}) {
+    OnePageStays m(written);
+    m.lower_budget();
+    m.end_all();
+    EXPECT_EQ(m.extent(m.x).parts, 0b001u) << written;
+    EXPECT_EQ(m.levels(m.x).pages[0].turns, 0u) << "it has used it";
+    EXPECT_EQ(page_value(m, m.x, 0), written ? 0x22 : 0x11);
+    EXPECT_NE(m.levels(m.x).pages[2].stamp, 0u);
+    m.bring(m.x, 2);
+    EXPECT_EQ(page_value(m, m.x, 2), written ? 0x44 : 0x11);
+  }
+}
+
+TEST(MoverMapped, a_page_that_leaves_alone_is_recalled) {
+  OnePageStays m(true);
+  m.lower_budget();
+  m.settle();
+  m.touch(m.x, 2);
+  m.end_all();
+  EXPECT_EQ(page_value(m, m.x, 2), 0x44);
+  EXPECT_EQ(page_value(m, m.x, 0), 0x22);
+}
+
+// The device refuses the changed page three times. Another slot needs all pages of the extent, so
+// it leaves as a whole at its next turn.
+TEST(MoverMapped, pages_that_their_device_refuses_leave_with_the_others_later) {
+  OnePageStays m(true, 2);
+  m.lower_budget();
+  m.run_workers();
+  for (int tries = 0; tries < 3; ++tries) {
+    ASSERT_FALSE(m.port.requests.empty());
+    ASSERT_TRUE(m.port.requests[0].write);
+    m.end_io(EIO);
+    m.run_workers();
+  }
+  m.end_all();
+  for (unsigned page = 0; page < 4; ++page) {
+    m.bring(m.x, page);
+    EXPECT_EQ(page_value(m, m.x, page), page == 0 ? 0x22 : page == 2 ? 0x44 : 0x11);
+  }
+}
+
 // The device refuses the changed page three times. The other pages are read, and the whole extent
 // is written to another device. If that refuses too, the extent stays unchanged.
 TEST(MoverMapped, changed_pages_that_their_device_refuses_take_the_whole_extent_to_another) {
