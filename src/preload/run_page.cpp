@@ -110,8 +110,11 @@ RunPage* map_checked(int fd, const char*& reason) {
 }  // namespace
 
 std::uint64_t run_start(std::uint64_t total) {
-  constexpr std::uint64_t kProcesses = 8, kLeast = std::uint64_t{1} << 20;
-  return std::clamp(total / kProcesses, kLeast, std::uint64_t{32} << 20);
+  // A thirty-second of the run, or 8 MiB, as far as that is not more than an eighth: processes of
+  // less than that, such as shells, are many, and a context for each would cost time.
+  constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+  const std::uint64_t usual = std::min(total / 8, std::max(total / 32, 8 * kMiB));
+  return std::clamp(usual, kMiB, 32 * kMiB);
 }
 
 // ---- RunSeat -----------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ constexpr std::array kVariables = {
              "exist and be writable."},
     Variable{"TIERMEM_START",
              "Preload library: bytes that a process may take before its memory is "
-             "tiered; unless set 32M, or an eighth of `tiermem run --dram` where that is less."},
+             "tiered; unless set a thirty-second of `tiermem run --dram`, but 8M to "
+             "32M, and at most an eighth of it."},
     Variable{"TIERMEM_THRESHOLD",
              "Preload library: allocations from this size on have a buffer of "
              "their own; 32M unless set."},

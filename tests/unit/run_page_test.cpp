@@ -294,8 +294,11 @@ TEST_F(RunPageTest, a_refused_touch_is_counted_before_the_counters_are_published
 
 TEST(RunStart, processes_of_a_small_run_have_little_plain_memory) {
   EXPECT_EQ(run_start(~std::uint64_t{0}), 32 * kMiB);
-  EXPECT_EQ(run_start(256 * kMiB), 32 * kMiB);
+  EXPECT_EQ(run_start(1024 * kMiB), 32 * kMiB);
+  EXPECT_EQ(run_start(512 * kMiB), 16 * kMiB);
+  EXPECT_EQ(run_start(256 * kMiB), 8 * kMiB);
   EXPECT_EQ(run_start(64 * kMiB), 8 * kMiB);
+  EXPECT_EQ(run_start(32 * kMiB), 4 * kMiB);
   EXPECT_EQ(run_start(0), kMiB);
 }
 
