@@ -32,15 +32,18 @@ void Room::plan(Need& need) {
                                             static_cast<unsigned>(std::popcount(all)));
 }
 
-// An extent in parts is in the first memory. If that has no room and nothing can leave it, or if
-// the extent prefers another memory, the whole extent comes to another one.
+// An extent in parts is in the first memory. If that has no room and nothing can leave it, or does
+// not take the extent, or if the extent prefers another memory, the whole extent comes to another.
 bool Room::has_other_memory_for(const Need& need) const {
   const std::span<const MemoryLedger* const> memories = memories_.in(need.space);
-  if (memories.size() == 1 || engine_.parts().there(need.ref) != 0 ||
-      (preferred(need.ref, need.space) == 0 && !searched(memories_.first(need.space)))) {
+  if (memories.size() == 1 || engine_.parts().there(need.ref) != 0) {
     return false;
   }
   const FrameRequest request = directory_.frame_request(need.ref, need.space);
+  const MemoryLedger& first = memories_.first(need.space);
+  if (first.tier->takes(request) && preferred(need.ref, need.space) == 0 && !searched(first)) {
+    return false;
+  }
   return std::any_of(memories.begin() + 1, memories.end(),
                      [&](const MemoryLedger* memory) { return memory->tier->takes(request); });
 }

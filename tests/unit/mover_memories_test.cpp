@@ -479,6 +479,29 @@ TEST(MoverMemories, device_s_victim_goes_to_the_memory_of_the_host_that_it_prefe
   EXPECT_EQ(m.value(far), 2);
 }
 
+// Parts are in the first memory, which has frames for plain windows only. The extent comes to the
+// next one as a whole, at once, and nothing leaves the first one for it.
+TEST(MoverMemories, first_memory_takes_no_mapped_extent_then_it_comes_whole_to_the_next) {
+  Step m({.frames = 2, .parts = true, .slower = {2}});
+  m.host.take_plain_only();
+  const Handle far = m.mapped();
+  (void)m.touch(far, 0, true);
+  m.end_all();
+  std::memset(m.window(far), 6, Step::kExtent);
+  m.host.written(m.window(far));
+  m.evict(far);
+  const Handle first = m.buffer(), second = m.buffer();
+  for (const Handle handle : {first, second}) {
+    m.write(handle, 2);
+  }
+  (void)m.touch(far, 2);
+  m.end_all();
+  ASSERT_TRUE(m.resident(far));
+  EXPECT_EQ(m.rank(far), 1u);
+  EXPECT_EQ(m.window(far)[2 * kSmallestExtent], std::byte{6});
+  EXPECT_TRUE(m.resident(first) && m.resident(second));
+}
+
 TEST(MoverMemories, mapped_extent_prefers_a_slower_memory_then_it_comes_there_whole) {
   Step m({.frames = 4, .parts = true, .slower = {2}});
   const Handle far = m.preferring(1, 1, kMapped);
