@@ -12,8 +12,10 @@
 //                  a mapped extent: start → (drop →) withdraw → measure → … → write → (gone), or,
 //                  recalled, → remap → (as before)
 //   demote_parts   as the demote of a mapped extent. With a slot that cannot be written:
-//                  hash → whole → read (the missing pages) → copy → slot → write, all, to another
-//   evict          start → (drop →) unmap → (done), or, of a mapped file: start → drop → (done)
+//                  hash → whole → read (the missing pages) → copy → slot → write, all, to another.
+//                  If other pages of the extent stay: hash or write → remap → (as before)
+//   evict          start → (drop →) unmap → (done), or, of a mapped file: start → drop → (done, or
+//                  as before if other pages stay)
 //   empty          start → unmap → (done)
 //   show           start → show → (done)
 //   relocate       start → relocate → (published, or as before)

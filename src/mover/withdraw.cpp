@@ -34,7 +34,7 @@ bool Demoter::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Pr
     transfer.tried = static_cast<std::uint8_t>(not_asked);
     transfer.slot_tier = &slots_.of(directory_.at(ref).copy());
     begin_withdraw(transfer, evict_after);
-    return true;
+    return directory_.at(ref).transfer != 0;  // There may be no frame for pages that leave alone.
   }
   if (!word.try_outgoing(true)) {
     to->ledger.return_wear(static_cast<std::int64_t>(directory_.bytes_of(ref)));

@@ -1,10 +1,7 @@
 // The levels of the pages of an extent in parts: at the extent's turn to leave, some of its pages
 // stay. Touches of mapped memory are seen only when they miss, so misses must teach, as they do for
-// whole extents (recency.hpp). A page that is missed soon after it left has been in use all the
-// time, and its level rises, up to 3. If it stays away for longer, its level falls. A page stays in
-// memory for as many turns of its extent as its level says. Pages that came along with a missed
-// page have no turns. If most misses come soon, the program repeats a loop that is larger than the
-// memory, and all levels are 0: each page that stays would cost another page of the loop.
+// whole extents (levels.hpp). A page stays in memory for as many turns of its extent as its level
+// says. Pages that came along with a missed page have no turns.
 //
 // docs/decisions/terms.md has the experiment.
 //
@@ -16,6 +13,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "policy/levels.hpp"
 #include "tier/frame.hpp"
 
 namespace tiermem {
@@ -54,21 +52,9 @@ class PageLevels {
   void missed(Memory& memory, unsigned page) {
     Memory::Page& of = memory.pages[page];
     const bool known = of.stamp != 0;
-    const double away = known ? away_of(of) : 0;
-    const double term = kSoon * static_cast<double>(memory_pages_);
-    const bool soon = known && away < term;
-    if (soon) {
-      of.level = std::min<unsigned>(of.level + 1U, kMostLevel) & kMostLevel;
-    } else if (known) {  // One level less, and another one for each doubling.
-      const unsigned less = away <= 2 * term ? 1 : away <= 4 * term ? 2 : kMostLevel;
-      of.level = (of.level - std::min<unsigned>(less, of.level)) & kMostLevel;
-    }
-    const double weight = 1 / std::max(1.0, kSoonWindow * static_cast<double>(memory_pages_));
-    soon_share_ += weight * ((soon ? 1 : 0) - soon_share_);
-    if (soon_share_ >= kLoopShare) {
-      of.level = 0;
-    }
-    of.level = std::max<unsigned>(of.level, least_) & kMostLevel;
+    const unsigned level = levels_.after_return(of.level, known, known ? away_of(of) : 0, 1,
+                                                static_cast<double>(memory_pages_));
+    of.level = std::max(level, least_) & Levels::kMost;
     of.turns = of.level;
     of.stamp = 0;
   }
@@ -88,7 +74,7 @@ class PageLevels {
     const PageMask leaving = without_turns(memory, present);
     for (PageMask left = present & ~leaving; left != 0; left &= left - 1) {
       Memory::Page& of = memory.pages[static_cast<unsigned>(std::countr_zero(left))];
-      of.turns = (of.turns - 1U) & kMostLevel;
+      of.turns = (of.turns - 1U) & Levels::kMost;
     }
     return leaving;
   }
@@ -108,9 +94,7 @@ class PageLevels {
   }
 
  private:
-  static constexpr unsigned kMostLevel = 3;
-  static constexpr double kSoon = 0.5, kLoopShare = 0.6, kSoonWindow = 0.25;  // As Recency's.
-  static constexpr std::uint32_t kStamps = 4095;                              // 1 .. 4095.
+  static constexpr std::uint32_t kStamps = 4095;  // 1 .. 4095.
   static constexpr std::uint16_t kStampBits = 0xFFF;
   static constexpr unsigned kUnitsLog2 = 7;
 
@@ -124,7 +108,7 @@ class PageLevels {
   std::uint32_t clock_ = 0;
   std::uint64_t memory_pages_ = 0;
   unsigned shift_ = 0;
-  double soon_share_ = 0;  // Share of misses that came soon, over kSoonWindow of the memory.
+  Levels levels_;
 };
 
 }  // namespace tiermem

@@ -41,11 +41,13 @@ void Recency::inserted(ExtentRef ref, std::uint64_t bytes, Hint hint, References
   ExtentRecord& record = lists_[ref];
   record.units = static_cast<std::uint16_t>((bytes + kUnitBytes - 1) / kUnitBytes);
   clock_ += record.units;
-  if (references == References::hidden) {
-    learn_level(ref);
-  } else {
-    record.level = 0;
-  }
+  const bool known = (record.flags & kKnown) != 0;
+  const unsigned level =
+      references == References::seen
+          ? 0
+          : levels_.after_return(known ? record.level : 0, known, clock_ - record.next,
+                                 record.units, static_cast<double>(pool_units()));
+  record.level = level & Levels::kMost;
   const Order usual = place_of_newcomer(ref);
   const bool has_rounds = record.level > 1;
   const Order order = has_rounds ? Order::returning : usual;
@@ -96,30 +98,6 @@ Order Recency::place_of_newcomer(ExtentRef ref) {
     learn(from_main);
   }
   return !failed || displaces ? Order::returning : Order::fresh;
-}
-
-/// Sets the level of an extent with hidden references, which returns or is new.
-void Recency::learn_level(ExtentRef ref) {
-  ExtentRecord& record = lists_[ref];
-  const auto pool = static_cast<double>(pool_units());
-  bool soon = false;
-  if ((record.flags & kKnown) == 0) {
-    record.level = 0;
-  } else {
-    const double away = clock_ - record.next, term = kSoon * pool;
-    soon = away < term;
-    if (!soon) {  // One level less, and another one for each doubling.
-      const unsigned less = away <= 2 * term ? 1 : away <= 4 * term ? 2 : kMostLevel;
-      record.level = (record.level - std::min<unsigned>(less, record.level)) & kMostLevel;
-    } else if (record.level < kMostLevel) {
-      record.level = (record.level + 1U) & kMostLevel;
-    }
-  }
-  soon_share_ += std::min(1.0, record.units / std::max(1.0, kSoonWindow * pool)) *
-                 ((soon ? 1 : 0) - soon_share_);
-  if (soon_share_ >= kLoopShare) {
-    record.level = 0;
-  }
 }
 
 /// Moves the share by about this extent's size, and by more if the queue it was lost from loses

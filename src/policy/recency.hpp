@@ -37,6 +37,7 @@
 
 #include "base/arena.hpp"
 #include "policy/extent_lists.hpp"
+#include "policy/levels.hpp"
 #include "policy/next_use_heap.hpp"
 #include "tiermem/status.hpp"
 
@@ -160,12 +161,6 @@ class Recency {
   };
   static constexpr double kFreshShare = 0.04, kSmallest = 0.08, kLargest = 0.40;
   static constexpr double kMainFloor = 1.0 / 3;  ///< Share of the memory.
-  /// An extent has returned soon if it was away for less than this share of the memory.
-  static constexpr double kSoon = 0.5;
-  static constexpr unsigned kMostLevel = 3;
-  /// If this share of the extents returns soon, they are a loop. The share is an average over the
-  /// insertions of kSoonWindow of the memory.
-  static constexpr double kLoopShare = 0.6, kSoonWindow = 0.25;
   /// Number of dirty candidates held back while looking for clean ones.
   static constexpr unsigned kWindow = 8;
 
@@ -195,7 +190,6 @@ class Recency {
   }
   Order place_of_newcomer(ExtentRef ref);
   void learn(bool lost_from_main);
-  void learn_level(ExtentRef ref);
   void detach(ExtentRef ref);
   void note_origin(ExtentRef ref);
   void to_main(ExtentRef ref);
@@ -221,7 +215,7 @@ class Recency {
   /// looks younger than it is, and leaves later. Only the order of victims depends on it.
   std::uint32_t clock_ = 0;
   double small_share_ = kSmallest;
-  double soon_share_ = 0;                  ///< Share of hidden extents that returned soon.
+  Levels levels_;                          ///< For extents with hidden references.
   double lost_small_ = 1, lost_main_ = 1;  ///< Units evicted recently from each, decaying.
   std::uint64_t ordinal_ = 0, horizon_ = 32;
   std::size_t expiry_cursor_ = 0, planned_cursor_ = 0;

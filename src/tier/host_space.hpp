@@ -235,6 +235,7 @@ class HostSpace final : public AddressSpace {
   void relocate_in_place(FrameId from, FrameId to, std::byte* at);
   Status relocate_from_place(FrameId from, FrameId to, std::byte* at, bool& home);
   Status relocate_to_place(FrameId from, FrameId to, std::byte* at);
+  MapPlace place_to_leave(MapPlace place, const Frame& frame) const;
   Status withdraw_pages(PageMask pages, const MapPlace& whole, Frame& to);
   void restore_pages(PageMask pages, const MapPlace& whole);
 

@@ -180,16 +180,21 @@ Status HostSpace::unmap(FrameId id, std::byte* at) {
   return std::move(result.status);
 }
 
+// Pages of the frame leave the mapped window for the home in `place`.
+MapPlace HostSpace::place_to_leave(MapPlace place, const Frame& frame) const {
+  place.inherited = options_.follow_forks;
+  place.forked = place.inherited && frame.forks != forks_.load();
+  place.mapped = true;
+  return place;
+}
+
 Status HostSpace::withdraw(FrameId id, std::byte* at) {
   const HostFrame held = frame_of(id);
   Frame& frame = held.record;
   if (frame.at != at || !maps() || memory_of(id).file() != nullptr) {
     return fail(Code::internal, "a frame cannot be withdrawn from a window that it is not in");
   }
-  MapPlace place = place_of(id, held, at);
-  place.inherited = options_.follow_forks;
-  place.forked = place.inherited && frame.forks != forks_.load();
-  place.mapped = true;
+  const MapPlace place = place_to_leave(place_of(id, held, at), frame);
   frame.watched = false;  // A move ends the watch.
   const host::NodePreference preference(memory_of(id).node());
   if (frame.in_parts) {
@@ -454,10 +459,7 @@ Status HostSpace::withdraw_to(FrameId to, FrameId id, std::byte* at, PageMask pa
                 frame.has);
   }
   frame.watched = false;  // A move ends the watch.
-  MapPlace place = place_of(to, split, at);
-  place.inherited = options_.follow_forks;
-  place.forked = place.inherited && frame.forks != forks_.load();
-  place.mapped = true;
+  const MapPlace place = place_to_leave(place_of(to, split, at), frame);
   const host::NodePreference preference(memory_of(id).node());
   Status status = withdraw_pages(pages, place, split.record);
   if (status.ok()) {

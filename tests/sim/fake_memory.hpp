@@ -334,13 +334,7 @@ class FakeMemory final : public AddressSpace, public Memory {
       return {};
     }
     in_use_ += pages * kSmallestExtent;
-    Frame& frame = frames_[next_];
-    frame.bytes.assign(request.bytes, std::byte{0xEE});
-    frame.used = true;
-    frame.in_parts = true;
-    frame.charged = pages;
-    frame.domain = request.domain;
-    return {next_++};
+    return add_parts(request.bytes, request.domain, pages);
   }
   bool charge_parts(FrameId id, unsigned pages) override {
     dice_.crossed("charge", id.value);
@@ -369,13 +363,7 @@ class FakeMemory final : public AddressSpace, public Memory {
       return {};
     }
     frame.charged -= pages;
-    Frame& split = frames_[next_];
-    split.bytes.assign(frame.bytes.size(), std::byte{0xEE});
-    split.used = true;
-    split.in_parts = true;
-    split.charged = pages;
-    split.domain = frame.domain;
-    return {next_++};
+    return add_parts(frame.bytes.size(), frame.domain, pages);
   }
   void join_parts(FrameId split, FrameId id) override {
     dice_.crossed("join", id.value);
@@ -635,6 +623,15 @@ class FakeMemory final : public AddressSpace, public Memory {
     bool watched = false;
     PageMask has = 0;
   };
+  FrameId add_parts(std::uint64_t bytes, std::uint64_t domain, unsigned charged) {
+    Frame& frame = frames_[next_];
+    frame.bytes.assign(bytes, std::byte{0xEE});
+    frame.used = true;
+    frame.in_parts = true;
+    frame.charged = charged;
+    frame.domain = domain;
+    return {next_++};
+  }
   Frame& frame_of(FrameId id) { return memory(id.memory()).frames_.at(id.value); }
   const Frame& frame_of(FrameId id) const { return memory(id.memory()).frames_.at(id.value); }
   void hide(Frame& frame) {
