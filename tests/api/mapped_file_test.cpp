@@ -327,6 +327,34 @@ TEST_F(MappedFile, private_stores_to_single_pages_are_kept_with_the_files_other_
   expect_file_untouched();
 }
 
+// The block tier is full: slots of extents in memory go to others. The extents came back watched,
+// and unchanged pages leave without being written, but only the slot had the stores.
+TEST_F(MappedFile, private_extents_in_memory_lose_their_slots_then_their_stores_are_kept) {
+  if (!maps_files()) {
+    GTEST_SKIP() << "no mapped files here";
+  }
+  write_file(3 * kMiB);
+  context = make_context("dram=16M; nvme=" + directory.path() + ":4M");
+  ASSERT_TRUE(adopt(kPrivate, 64 << 10)) << said;
+  for (std::size_t at = 0; at < expected.size(); at += 4096) {
+    store(at, 8, static_cast<char>(at / 4096 + 1));
+  }
+  // They leave unchanged twice, so that they arrive watched.
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE(buffer.evict().ok());
+    ASSERT_TRUE(buffer.prefetch(0, expected.size()).ok());
+    EXPECT_EQ(first_wrong(), expected.size()) << "round " << round;
+  }
+  auto other = context->alloc(4 * kMiB, {.extent_bytes = 64 << 10});
+  ASSERT_TRUE(other.ok()) << other.message();
+  ASSERT_TRUE(write_pattern(*other, 3).ok());
+  (void)other->evict();  // Takes the slots. Some bytes may have none, and stay.
+  EXPECT_GT(context->stats().demoted, expected.size() + kMiB);
+  (void)buffer.evict();
+  EXPECT_EQ(first_wrong(), expected.size());
+  EXPECT_EQ(wrong_words(*other, 3), 0u);
+}
+
 // A page must have the bytes of its first read. This is checked page by page.
 TEST_F(MappedFile, page_that_changes_in_place_is_refused_and_others_are_read) {
   if (!maps_files()) {
