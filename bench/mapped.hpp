@@ -16,8 +16,10 @@ Status mapped_scan_zswap(Session& session);
 Status mapped_scan_mmap(Session& session);
 Status mapped_random_4k(Session& session);
 Status mapped_random_4k_peers(Session& session);
+Status mapped_random_4k_signal(Session& session);
 Status mapped_random_4k_zswap(Session& session);
 Status mapped_zipf_4k(Session& session);
+Status mapped_zipf_4k_signal(Session& session);
 Status mapped_steps(Session& session);
 Status mapped_fault(Session& session);
 Status mapped_gemm(Session& session);
@@ -41,6 +43,8 @@ inline constexpr double kMappedRandom = 0.9;
 // threads, the misses overlap.
 inline constexpr double kMappedRandomKernel = 0.75;
 inline constexpr double kMappedRandomKernelMany = 1.0;
+// Where touches are signals, tiermem has no hop more.
+inline constexpr double kMappedRandomSignal = 0.95;
 // An earlier user-level pager.
 inline constexpr double kMappedRandomUmap = 2;
 // Pages with different touch frequencies, as in most programs: no slower than the kernel.

@@ -69,6 +69,32 @@ Status mapped_random_4k_peers(Session& session) {
   return {};
 }
 
+namespace {
+
+/// Touches are signals, and the touching threads read.
+Contest by_signal(Contest contest) {
+  contest.options = "; userfault=signal";
+  return contest;
+}
+
+}  // namespace
+
+Status mapped_random_4k_signal(Session& session) {
+  for (const unsigned threads : {1U, 2U, 16U}) {
+    const PageTouches touches{
+        .pages = 2 * kDram / kPage, .touches = 20'000 + 10'000 * threads, .threads = threads};
+    Status status = beside_kernel(
+        session,
+        by_signal(contest("mapped_random_4k_signal_" + threads_of(threads),
+                          threads == 1 ? bars::kMappedRandomSignal : bars::kMappedRandomKernelMany,
+                          touches)));
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
 Status mapped_random_4k_zswap(Session& session) {
   for (const unsigned threads : {1U, 2U, 16U}) {
     const PageTouches touches{.pages = 2 * kDram / kPage,
@@ -99,13 +125,31 @@ Status mapped_steps(Session& session) {
   return {};
 }
 
+namespace {
+
+PageTouches by_zipf(bool writes) {
+  return {.pages = 2 * kDram / kPage, .touches = 60'000, .zipf = 0.99, .writes = writes};
+}
+
+}  // namespace
+
 Status mapped_zipf_4k(Session& session) {
   for (const bool writes : {false, true}) {
-    const PageTouches touches{
-        .pages = 2 * kDram / kPage, .touches = 60'000, .zipf = 0.99, .writes = writes};
     Status status =
         beside_kernel(session, contest(writes ? "mapped_zipf_4k_write" : "mapped_zipf_4k_read",
-                                       bars::kMappedZipf, touches));
+                                       bars::kMappedZipf, by_zipf(writes)));
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Status mapped_zipf_4k_signal(Session& session) {
+  for (const bool writes : {false, true}) {
+    Status status = beside_kernel(session, by_signal(contest(writes ? "mapped_zipf_4k_signal_write"
+                                                                    : "mapped_zipf_4k_signal_read",
+                                                             bars::kMappedZipf, by_zipf(writes))));
     if (!status.ok()) {
       return status;
     }

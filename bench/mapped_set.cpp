@@ -35,9 +35,9 @@ Result<MappedSet> set_of(const std::string& tiers, Make&& make) {
 
 Result<MappedSet> MappedSet::reserve(const std::string& directory, std::uint64_t dram,
                                      std::uint64_t bytes, std::uint64_t extent,
-                                     std::uint64_t compressed) {
-  return set_of(fmt::format("dram={}; compressed={}; nvme={}:{}", dram, compressed, directory,
-                            std::max(2 * bytes, kLeastBlock)),
+                                     std::uint64_t compressed, const std::string& options) {
+  return set_of(fmt::format("dram={}; compressed={}; nvme={}:{}{}", dram, compressed, directory,
+                            std::max(2 * bytes, kLeastBlock), options),
                 [&](Context& context) {
                   return context.alloc(
                       bytes, {.extent_bytes = extent, .flags = kMapped, .label = "bench"});

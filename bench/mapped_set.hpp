@@ -19,7 +19,7 @@ struct MappedSet {
   /// of Context::create and alloc.
   static Result<MappedSet> reserve(const std::string& directory, std::uint64_t dram,
                                    std::uint64_t bytes, std::uint64_t extent = 0,
-                                   std::uint64_t compressed = 0);
+                                   std::uint64_t compressed = 0, const std::string& options = {});
   /// The same, filled with incompressible bytes.
   static Result<MappedSet> create(const std::string& directory, std::uint64_t dram,
                                   std::uint64_t bytes, std::uint64_t extent = 0);

@@ -51,11 +51,12 @@ class TiermemSide : public Side {
         compressed_(contest.compressed),
         extent_(contest.extent),
         reads_file_(contest.reads_file),
+        options_(contest.options),
         work_(contest.make()) {}
   Status begin() override {
-    auto set = reads_file_
-                   ? adopt()
-                   : MappedSet::reserve(directory_, dram_, work_->bytes(), extent_, compressed_);
+    auto set = reads_file_ ? adopt()
+                           : MappedSet::reserve(directory_, dram_, work_->bytes(), extent_,
+                                                compressed_, options_);
     if (!set.ok()) {
       return std::move(set).status();
     }
@@ -91,6 +92,7 @@ class TiermemSide : public Side {
   const std::string directory_;
   const std::uint64_t dram_, compressed_, extent_;
   const bool reads_file_;
+  const std::string options_;
   const std::unique_ptr<Workload> work_;
   MappedSet set_;
 };

@@ -45,6 +45,7 @@ struct Contest {
   std::uint64_t extent = 0;      ///< Extent of the mapped buffer; 0: chosen.
   unsigned rounds = 2;           ///< Rounds of the search for the best peer.
   bool reads_file = false;       ///< The bytes are those of a file, and all sides only read them.
+  std::string options;           ///< More of tiermem's options.
 };
 
 /// A mapped buffer, or an adopted file, in `directory`, with the contest's budget.

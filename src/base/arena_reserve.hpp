@@ -20,6 +20,8 @@ class ReserveScope {
  public:
   ReserveScope() noexcept { detail::thread_mark.depth |= kMayUseReserve; }
   ~ReserveScope() { detail::thread_mark.depth &= ~kMayUseReserve; }
+  /// Returns whether the calling thread is in such a scope.
+  static bool is_on() noexcept { return (detail::thread_mark.depth & kMayUseReserve) != 0; }
   ReserveScope(const ReserveScope&) = delete;
   ReserveScope& operator=(const ReserveScope&) = delete;
 };

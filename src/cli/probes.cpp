@@ -44,6 +44,12 @@ std::string mapped_words(const HostSpaceFacts& facts) {
                               ? "by UFFDIO_COPY, because UFFDIO_MOVE is unavailable: slower, and "
                                 "direct I/O by the program needs a view; "
                               : "by UFFDIO_MOVE; ";
+  if (facts.userfault.signals) {
+    return fmt::format(
+        "{}touches are SIGBUS, and the touching thread brings its page; system calls on absent "
+        "bytes get EFAULT",
+        how);
+  }
   const bool user = facts.userfault.source == UserfaultSource::user_mode;
   return fmt::format(
       "{}{}", how,
@@ -124,11 +130,11 @@ void add_direct_path(const Config& config, std::vector<Probe>& probes) {
   const CuFileFacts facts = ask_cufile({config.gpu_cufile, config.gpu_driver});
   const bool there = facts.path == CuFileFacts::Path::direct;
   const bool used = there && config.gpu_direct == GpuDirect::direct;
-  probes.push_back({name, used,
-                    used    ? "for bytes without checksums: " + facts.detail
-                    : there ? "staged; gpu_direct=direct would use, for bytes without checksums: " +
-                                  facts.detail
-                            : "staged: " + facts.detail});
+  probes.push_back(
+      {name, used,
+       used    ? "for bytes without checksums: " + facts.detail
+       : there ? "staged; gpu_direct=direct would use, for bytes without checksums: " + facts.detail
+               : "staged: " + facts.detail});
 }
 
 void add_gpus(const Config& config, std::vector<Probe>& probes) {

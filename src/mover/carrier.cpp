@@ -117,6 +117,9 @@ void Carrier::submit(Transfer& transfer, JobStep steps) {
   } else if (transfer.kind == Transfer::Kind::promote) {
     job.zeros = extent.zeros;
   }
+  if (&job == given_) {
+    return;
+  }
   if (is_own_job(job)) {
     own_jobs_.push_back(&job);
   } else {

@@ -146,6 +146,19 @@ class Carrier {
   // ---- I/O
 
   void queue_io(Transfer& transfer);
+  /// The job of the next pages that come is for the thread that touched them, if their slot tier
+  /// lets it read.
+  void offer_to_toucher() { offered_ = true; }
+  /// Ends the offer. Returns the job that the thread must run, or null.
+  Job* end_offer() {
+    offered_ = false;
+    return std::exchange(given_, nullptr);
+  }
+  /// Returns whether the thread that touched the pages gets the job. The transfer then gets no I/O,
+  /// as the job reads. `reads`: there is something to read.
+  bool gives_to_toucher(PromoteParts& transfer, bool reads);
+  /// The thread has run the job.
+  void note_done_by_toucher(PromoteParts& transfer);
   void send(Transfer& transfer, unsigned depth);
   /// The slot tier has completed the transfer's I/O.
   void io_ended(Transfer& transfer, const SlotCompletion& completion);
@@ -213,6 +226,7 @@ class Carrier {
                               Empty, Show, Relocate, Destage, Gather>;
 
   std::uint32_t new_record();
+  SlotTransfer io_of(const Transfer& transfer) const;
   void begin(Transfer& transfer, std::uint32_t number, ExtentRef ref, unsigned space,
              Priority priority);
   bool is_own_job(const Job& job) const;
@@ -241,6 +255,8 @@ class Carrier {
   unsigned prefetches_ = 0;  // In progress.
   EndedList ended_;
   Vector<Next> next_;
+  bool offered_ = false;  // Until end_offer().
+  Job* given_ = nullptr;
   Deque<Job*> own_jobs_;
   Deque<std::uint32_t> drops_;    // Transfers with drop(), until take_drops().
   Vector<std::uint32_t> unmaps_;  // Transfers with a frame that the kernel kept in its window.

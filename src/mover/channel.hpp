@@ -73,6 +73,13 @@ class Channel {
 
   /// Checks the invariants. `found`: the sum over the transfers at the tier. Empty, or the breach.
   std::string check(const InFlight& found) const;
+  bool any_queued() const {
+    bool any = !gathers_.empty();
+    for (unsigned priority = 0; priority < kPriorities; ++priority) {
+      any = any || waits(priority);
+    }
+    return any;
+  }
   /// Calls `visit(transfer)` for each queued transfer.
   template <typename Visit>
   void each_queued(Visit&& visit) const {

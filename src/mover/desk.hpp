@@ -80,6 +80,11 @@ class Desk {
   void deliver();
   /// Returns when the desk must be called without an event: now, a time, or kNever.
   std::int64_t next() const;
+  /// Returns whether a request waits that only a step looks at.
+  bool waits_for_step() const {
+    return waits_for_room() || waiters_.prefetches() != 0 || budget_request_ != nullptr ||
+           !giving_back_.empty() || next() <= now_;
+  }
 
   // ---- Questions
 

@@ -13,6 +13,9 @@ std::uint32_t blocks_of(const Job& job) {
 
 Status run_step(Job& job, JobStep step) {
   switch (step) {
+    case kReadSlot:
+      job.read = job.slots->read_here(job.io);
+      return job.read.code;
     case kPopulate:
       return job.tier->populate(job.frame, (job.steps & kClear) != 0, job.at);
     case kClear:
@@ -119,6 +122,7 @@ bool copy(Job& job, JobStep step) {
 void begin_job(Job& job, Workers* workers) {
   job.status = {};
   job.checksum_bad = false;
+  job.read = {};
   job.taken_home = false;
   job.locked = false;
   job.left = job.steps;

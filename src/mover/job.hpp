@@ -45,12 +45,14 @@ struct Job : Completion {
   SlotTier* slots = nullptr;
   DirectPath* direct = nullptr;  ///< kFetch, kStore.
   SlotId slot{};                 ///< kFetch, kStore: `bytes` of it, which is all.
+  SlotTransfer io{};             ///< kReadSlot.
   // Relaxed: the mutex of the completions orders `tell` (Workers::copy_begun). If `stop` is seen
   // late, some more bytes are hashed.
   bool tell = false;  ///< Set atomically by the owner: wake it at Workers::copy_begun().
   bool stop = false;  ///< Set atomically by the owner: kHash ends early, and its sums are not used.
 
   // Set by run_job, like `status`.
+  SlotCompletion read{};  ///< kReadSlot.
   bool checksum_bad = false;
   bool taken_home =
       false;            ///< kTakeHome: `host` has left its window. kRelocate: `other` is at home.

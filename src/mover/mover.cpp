@@ -53,7 +53,7 @@ bool Mover::post(Request* request) {
   return head == nullptr;
 }
 
-std::int64_t Mover::step(std::int64_t now) {
+void Mover::begin_step(std::int64_t now) {
   now_ = now;
   journal_.begin_step(now);
   engine_.begin_step(now);
@@ -61,6 +61,10 @@ std::int64_t Mover::step(std::int64_t now) {
   refusals_.begin_step(now);
   queries_.begin_step(now);
   desk_.begin_step(now);
+}
+
+std::int64_t Mover::step(std::int64_t now) {
+  begin_step(now);
   // Relaxed: only whether to count this step; take_posts acquires them.
   room_.note_news(take_completions() || posts_.load(std::memory_order_relaxed) != nullptr);
   engine_.retry_unmaps();
@@ -130,6 +134,38 @@ bool Mover::waits_for_pins() const {
   return desk_.waits_for_room() || room_.budget_changes() || engine_.waits_for_pins() ||
          std::any_of(memories_.begin(), memories_.end(),
                      [](const MemoryLedger& memory) { return !memory.remains.empty(); });
+}
+
+// Requests that wait are older, and each decision about room is theirs.
+Job* Mover::begin_touch(Request& request, std::int64_t now) {
+  begin_step(now);
+  if (desk_.rests() || desk_.waits_for_step()) {
+    (void)post(&request);
+    return nullptr;
+  }
+  room_.note_news(true);
+  engine_.offer_to_toucher();
+  desk_.admit(request);
+  desk_.serve_room();
+  Job* const job = engine_.end_offer();
+  desk_.deliver();
+  return job;
+}
+
+void Mover::end_touch(Job& job, std::int64_t now) {
+  begin_step(now);
+  engine_.done_by_toucher(job);
+  while (engine_.run_drops()) {
+  }
+  (void)desk_.serve_ended();
+  desk_.deliver();
+}
+
+bool Mover::needs_step() const {
+  // Relaxed: a post wakes the mover by itself.
+  return posts_.load(std::memory_order_relaxed) != nullptr || desk_.waits_for_step() ||
+         engine_.waits_for_step() || engine_.left_watched() || rested() ||
+         read_ahead_.next(now_) <= now_;
 }
 
 void Mover::child_of_parent() {

@@ -1,7 +1,7 @@
 // The mover alone decides where extents live. It is a function, step(now), of the events since the
 // last call. It owns no thread, reads no clock, and never waits. It makes system calls only through
-// the tiers and workers that it was given. The runtime calls it from one thread, the simulator from
-// a loop.
+// the tiers and workers that it was given. The runtime calls it from one thread at a time, the
+// simulator from a loop.
 //
 //   posts (any thread) ─┐
 //   completions of I/O ─┼─▶ step: arm needs → reserve room → start transfers → publish → complete
@@ -90,6 +90,18 @@ class Mover {
   /// the next call in nanoseconds of the clock of `now`; kNever: after the next event.
   std::int64_t step(std::int64_t now);
 
+  // A touching thread brings its page itself, if the page is one of a partial extent. Both calls
+  // come between two steps. The thread that makes them steps the mover for this time, and no other
+  // may do it.
+  /// Begins the request of a touch, as post() and a step would. Returns the job that the caller
+  /// runs next, with begin_job() and run_job(), while others may step. Null: the request ends by
+  /// itself, or has ended.
+  Job* begin_touch(Request& request, std::int64_t now);
+  /// The job has ended.
+  void end_touch(Job& job, std::int64_t now);
+  /// Returns whether the mover must step after these calls.
+  bool needs_step() const;
+
   /// Before a fork: takes no posts and starts no transfer any more, so that those in progress end.
   /// With one space they wait only for workers and devices. Requests keep waiting.
   void rest(bool on) { desk_.rest(on); }
@@ -139,6 +151,7 @@ class Mover {
   void abandon();
 
  private:
+  void begin_step(std::int64_t now);
   void take_posts();
   void admit_freed();
   void admit_read_ahead();

@@ -122,6 +122,7 @@ void Parts::read(PromoteParts& transfer) {
   const PageMask read = transfer.pages & ~zero_pages(directory_.at(transfer.ref));
   if (read == 0) {
     carrier_.set_range(transfer, 0, 0);
+    (void)carrier_.gives_to_toucher(transfer, false);
     land(transfer);
     return;
   }
@@ -129,7 +130,11 @@ void Parts::read(PromoteParts& transfer) {
   carrier_.set_range(transfer, lowest(read) * kSmallestExtent,
                      count_from_lowest(read) * kSmallestExtent);
   advance(transfer, Stage::read);
-  carrier_.queue_io(transfer);
+  if (carrier_.gives_to_toucher(transfer, true)) {
+    land(transfer);
+  } else {
+    carrier_.queue_io(transfer);
+  }
 }
 
 void Parts::land(PromoteParts& transfer) {
@@ -140,8 +145,22 @@ void Parts::land(PromoteParts& transfer) {
   transfer.job.watched =
       !directory_.mapped(transfer.ref) || (!extent.writes && (extent.zeros & transfer.pages) == 0 &&
                                            write_tracking_.watches(transfer.ref, extent.unwritten));
-  carrier_.submit(transfer, carrier_.spreads(transfer) |
+  const bool reads = transfer.by_toucher && transfer.job.io.length != 0;
+  carrier_.submit(transfer, (reads ? kReadSlot : 0) | carrier_.spreads(transfer) |
                                 Carrier::verifies(*transfer.job.sums, transfer.pages) | kInsert);
+}
+
+// If the thread could not read the pages, the slot tier reads them, with the usual answers to
+// errors.
+void Parts::done_by_toucher(PromoteParts& transfer) {
+  carrier_.note_done_by_toucher(transfer);
+  if (transfer.job.read.code == Code::ok) {
+    job_done(transfer);
+    return;
+  }
+  journal_.count(&Stats::io_retries);
+  advance(transfer, Stage::read);
+  carrier_.queue_io(transfer);
 }
 
 void Parts::publish(PromoteParts& transfer) {

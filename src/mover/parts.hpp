@@ -79,6 +79,8 @@ class Parts {
   void io_done(PromoteParts& transfer, const SlotCompletion& completion);
   /// The transfer has its bounce area.
   void read(PromoteParts& transfer);
+  /// The thread that touched the pages has run the transfer's job.
+  void done_by_toucher(PromoteParts& transfer);
 
   // ---- Pages are discarded
 

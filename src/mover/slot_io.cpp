@@ -26,18 +26,42 @@ void Carrier::send(Transfer& transfer, unsigned depth) {
     submit(transfer, transfer.writes() ? kStore : kFetch);
     return;
   }
-  // The pages that a slot has lie one behind the other.
+  transfer.slot_tier->tier->submit(io_of(transfer));
+}
+
+// Returns what the transfer reads or writes next. The pages that a slot has lie one behind the
+// other.
+SlotTransfer Carrier::io_of(const Transfer& transfer) const {
   const SlotPages* const pages = slot_pages_of(transfer);
   const std::uint64_t offset =
       pages == nullptr ? transfer.from
                        : pages->before(static_cast<unsigned>(transfer.from / pages->page_bytes)) *
                              std::uint64_t{pages->page_bytes};
-  transfer.slot_tier->tier->submit({.cookie = transfer.job.transfer,
-                                    .slot = transfer.slot,
-                                    .write = transfer.writes(),
-                                    .data = transfer.job.data + transfer.from,
-                                    .length = io_bytes(transfer),
-                                    .offset = offset});
+  return {.cookie = transfer.job.transfer,
+          .slot = transfer.slot,
+          .write = transfer.writes(),
+          .data = transfer.job.data + transfer.from,
+          .length = io_bytes(transfer),
+          .offset = offset};
+}
+
+bool Carrier::gives_to_toucher(PromoteParts& transfer, bool reads) {
+  transfer.by_toucher = offered_ && given_ == nullptr && transfer.priority == Priority::demand &&
+                        (!reads || transfer.slot_tier->tier->reads_here());
+  if (transfer.by_toucher) {
+    given_ = &transfer.job;
+    transfer.job.slots = transfer.slot_tier->tier;
+    transfer.job.io = reads ? io_of(transfer) : SlotTransfer{};
+  }
+  return transfer.by_toucher;
+}
+
+void Carrier::note_done_by_toucher(PromoteParts& transfer) {
+  transfer.by_toucher = false;
+  if (transfer.job.io.length != 0) {
+    transfer.depth = std::max(transfer.depth, 1u);
+    journal_.note_io(transfer, transfer.job.read, false, io_bytes(transfer));
+  }
 }
 
 void Carrier::io_ended(Transfer& transfer, const SlotCompletion& completion) {

@@ -109,6 +109,7 @@ struct PromoteParts : Transfer {
   static constexpr Kind kKind = Kind::promote_parts;
 
   bool topping_up = false;  ///< Other pages of the extent are there already.
+  bool by_toucher = false;  ///< The touching thread runs the job, which reads, too.
 };
 
 struct Demote : Transfer {

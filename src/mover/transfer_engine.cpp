@@ -271,6 +271,17 @@ void TransferEngine::issue(const Channel::Issue& issue) {
   }
 }
 
+void TransferEngine::done_by_toucher(Job& job) {
+  parts_.done_by_toucher(carrier_.at<PromoteParts>(job.transfer));
+  follow();
+}
+
+bool TransferEngine::waits_for_step() const {
+  return next() <= carrier_.now() ||
+         std::any_of(slots_.begin(), slots_.end(),
+                     [](const SlotTiers::Entry& slots) { return slots.channel.any_queued(); });
+}
+
 // One by one: a transfer that goes on may give its place back at once.
 bool TransferEngine::grant_places() {
   bool any = false;

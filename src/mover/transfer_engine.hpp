@@ -66,6 +66,17 @@ class TransferEngine {
   void issue_io();
   /// Returns when the engine must be called without an event: now, a time, or kNever.
   std::int64_t next() const;
+
+  // ---- Between two steps: a touching thread brings its page itself
+
+  void offer_to_toucher() { carrier_.offer_to_toucher(); }
+  Job* end_offer() { return carrier_.end_offer(); }
+  void done_by_toucher(Job& job);
+  /// Drops pages that were not written, of as many frames as one call takes. Returns whether there
+  /// were any.
+  bool run_drops();
+  /// Returns whether a step has something to start or to take.
+  bool waits_for_step() const;
   /// Returns when an extent that could not leave may be tried again, for requests that wait for
   /// room. kNever if there is none.
   std::int64_t next_for_room() const;
@@ -233,7 +244,6 @@ class TransferEngine {
   void abandon() { carrier_.abandon(); }
 
  private:
-  bool run_drops();
   void job_done(Job& job);
   void housekeeping_done(const Job& job);
   void io_done(const SlotCompletion& reported);

@@ -2,7 +2,7 @@
 // tag in the cookie keeps its completions apart. The block tiers and the adopted files thus share
 // one ring and one sleep.
 //
-// Threads: only the port's owner; grow() as for the port.
+// Threads: only the port's owner; grow() and read_here() as for the port.
 #pragma once
 
 #include <algorithm>
@@ -71,6 +71,12 @@ class IoLanes {
         ready_.pop_front();
       }
       return n;
+    }
+    bool reads_here() const override { return lanes_.port_->reads_here(); }
+    std::int32_t read_here(const IoRequest& request) override {
+      IoRequest on_port = request;
+      on_port.device = request.fd < 0 ? devices_[request.device] : request.device;
+      return lanes_.port_->read_here(on_port);
     }
     Status grow(std::uint16_t device, std::uint64_t bytes) override {
       return lanes_.port_->grow(devices_[device], bytes);

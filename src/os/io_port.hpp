@@ -3,12 +3,13 @@
 // where io_uring is refused, and the simulator's. It decides nothing: it reports short transfers
 // and errors as they occur.
 //
-// Threads: submit, flush, reap and wait belong to one thread. Any thread may call wake. grow blocks
-// and is for a worker.
+// Threads: submit, flush, reap and wait belong to one thread. Any thread may call wake and
+// read_here. grow blocks and is for a worker.
 #pragma once
 
 #include <sys/uio.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -61,6 +62,11 @@ class IoPort {
   virtual bool submit(const IoRequest& request) = 0;
   virtual void flush() = 0;
   virtual std::size_t reap(std::span<IoCompletion> completions) = 0;
+  /// Returns whether read_here() works.
+  virtual bool reads_here() const { return false; }
+  /// [any] Makes the request, a read without `vectors`, on the calling thread, which waits for it.
+  /// Returns bytes, or -errno. Waits for no other thread and allocates nothing.
+  virtual std::int32_t read_here(const IoRequest&) { return -ENOSYS; }
   /// Extends the preallocated part of the device's file to `bytes`. On failure nothing changes
   /// (ENOSPC, EIO, EROFS).
   virtual Status grow(std::uint16_t device, std::uint64_t bytes) = 0;

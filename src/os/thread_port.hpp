@@ -31,6 +31,8 @@ class ThreadPort final : public WaitableIoPort {
   Status grow(std::uint16_t device, std::uint64_t bytes) override {
     return files_.at(device)->grow(bytes);
   }
+  bool reads_here() const override { return true; }
+  std::int32_t read_here(const IoRequest& request) override { return read_file(files_, request); }
   bool submit(const IoRequest& request) override;
   void flush() override;
   std::size_t reap(std::span<IoCompletion> completions) override;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@
 namespace tiermem {
 
 struct TouchTrap::Slot {
+  static constexpr unsigned kWords = 512;
   struct Range {
     std::atomic<std::uintptr_t> begin{0}, end{0};  // `end` is written last; 0: there is no range.
   };
@@ -33,8 +35,16 @@ struct TouchTrap::Slot {
   std::array<Range, 64> ranges;
   // Futexes, by page: each wake changes the word. A sleeper that misses exactly 2^32 wakes between
   // its read and its sleep reads again after a second.
-  std::array<std::atomic<std::uint32_t>, 64> woken{};
+  std::array<std::atomic<std::uint32_t>, kWords> woken{};
+  // By word: the number of threads that sleep on it, or are about to. A wake of none makes no
+  // system call.
+  std::array<std::atomic<std::uint32_t>, kWords> sleepers{};
   std::atomic<int> read_end{-1}, write_end{-1};
+  std::atomic<Kind> kind{Kind::closed};  // Written before `process`.
+  // For a registered trap. `argument` is written before `answer`.
+  std::atomic<Answer> answer{nullptr};
+  std::atomic<void*> argument{nullptr};
+  std::atomic<std::uint32_t> answering{0};  // Number of handlers that may call it.
 };
 
 namespace {
@@ -45,16 +55,27 @@ struct Touch {  // The record in the pipe, written and read as one unit.
   std::uint32_t write = 0;
 };
 
+/// By kind of trap.
+struct Handler {
+  int signal = 0;
+  const char* name = "";
+  bool installed = false;      // Guarded by the mutex.
+  struct sigaction before {};  // Written before the handler is set.
+};
+
 struct Traps {
   std::array<TouchTrap::Slot, 32> slots;
-  std::mutex mutex;        // Guards the assignment of slots, and the installation of the handler.
-  bool installed = false;  // Guarded by mutex.
-  struct sigaction before {};  // Written before the handler is set.
+  std::mutex mutex;  // Guards the assignment of slots, and the installation of the handlers.
+  std::array<Handler, 2> handlers = {Handler{SIGSEGV, "SIGSEGV"}, Handler{SIGBUS, "SIGBUS"}};
 };
 Traps traps;
 
-std::atomic<std::uint32_t>& word_of(TouchTrap::Slot& slot, std::uintptr_t address) {
-  return slot.woken[address / 4096 % slot.woken.size()];
+Handler& handler_of(TouchTrap::Kind kind) {
+  return traps.handlers[static_cast<std::size_t>(kind)];
+}
+
+unsigned word_of(std::uintptr_t address) {
+  return address / 4096 % TouchTrap::Slot::kWords;
 }
 
 void futex(std::atomic<std::uint32_t>& word, int call, std::uint32_t value, const timespec* time) {
@@ -63,17 +84,40 @@ void futex(std::atomic<std::uint32_t>& word, int call, std::uint32_t value, cons
       "the waiting thread looks again");
 }
 
-void wake_all(std::atomic<std::uint32_t>& word) {
-  word.fetch_add(1);
-  futex(word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr);
+// Sequentially consistent, as in sleep(): either the sleeper sees the new word, or this sees it.
+void wake_all(TouchTrap::Slot& slot, unsigned number) {
+  slot.woken[number].fetch_add(1);
+  if (slot.sleepers[number].load() != 0) {
+    futex(slot.woken[number], FUTEX_WAKE_PRIVATE, INT_MAX, nullptr);
+  }
 }
 
-bool is_write([[maybe_unused]] const void* context) {
+void sleep(TouchTrap::Slot& slot, unsigned number, std::uint32_t seen, const timespec& most) {
+  slot.sleepers[number].fetch_add(1);
+  futex(slot.woken[number], FUTEX_WAIT_PRIVATE, seen, &most);
+  slot.sleepers[number].fetch_sub(1);
+}
+
 #if defined(__x86_64__)
-  return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;
+constexpr bool kTellsWrites = true;
+std::uint64_t error_of(const void* context) {
+  return static_cast<std::uint64_t>(
+      static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR]);
+}
 #else
-  return false;
+constexpr bool kTellsWrites = false;
+std::uint64_t error_of(const void*) {
+  return 0;
+}
 #endif
+
+bool is_write(const void* context) {
+  return (error_of(context) & 2) != 0;
+}
+
+// The page is present, and not writable.
+bool is_watched(const void* context) {
+  return (error_of(context) & 3) == 3;
 }
 
 bool has(const TouchTrap::Slot& slot, std::uintptr_t address) {
@@ -87,37 +131,67 @@ bool has(const TouchTrap::Slot& slot, std::uintptr_t address) {
   return false;
 }
 
-// Returns true if the thread must repeat its touch. A wake between the touch and the sleep changes
-// the word. If no wake comes, the touch is reported again each second.
-bool waited(std::uintptr_t address, const void* context) {
+// A wake between the touch and the sleep changes the word. If no wake comes, the touch is reported
+// again each second.
+void report(TouchTrap::Slot& slot, std::uintptr_t address, const void* context) {
+  const unsigned number = word_of(address);
+  const std::uint32_t seen = slot.woken[number].load();
+  const Touch touch{address, static_cast<std::uint32_t>(::syscall(SYS_gettid)),
+                    is_write(context) ? 1U : 0U};
+  const bool told = ::write(slot.write_end.load(), &touch, sizeof(touch)) == sizeof(touch);
+  // The pipe is full: other threads wait as well.
+  sleep(slot, number, seen, {told ? 1 : 0, told ? 0 : 1'000'000});
+}
+
+// Returns false if the touch is a mistake. After a minute without a wake the touch is made again:
+// its device may hang. The program's signals are served while the thread sleeps.
+bool answer(TouchTrap::Slot& slot, std::uintptr_t address, const void* context) {
+  const unsigned number = word_of(address);
+  const std::uint32_t seen = slot.woken[number].load();
+  const UserfaultEvent touch{.address = reinterpret_cast<std::byte*>(address),
+                             .write = is_write(context),
+                             .watched = is_watched(context),
+                             .thread = static_cast<std::uint32_t>(::syscall(SYS_gettid))};
+  slot.answering.fetch_add(1);
+  // Sequentially consistent: answer_by() changes it before it looks at `answering`.
+  const TouchTrap::Answer begin = slot.answer.load();
+  const bool begun = begin != nullptr && begin(slot.argument.load(), touch);
+  slot.answering.fetch_sub(1);
+  if (begun && slot.woken[number].load() == seen) {
+    must(::pthread_sigmask(SIG_SETMASK, &static_cast<const ucontext_t*>(context)->uc_sigmask,
+                           nullptr));
+    sleep(slot, number, seen, {60, 0});
+  }
+  return begun;
+}
+
+// Returns true if the thread must repeat its touch.
+bool waited(TouchTrap::Kind kind, std::uintptr_t address, const void* context) {
   const int process = ::getpid();
   for (TouchTrap::Slot& slot : traps.slots) {
-    if (slot.process.load() != process) {
+    if (slot.process.load() != process || slot.kind.load() != kind) {
       continue;
     }
     slot.inside.fetch_add(1);
     const bool its = has(slot, address);
-    if (its) {
-      std::atomic<std::uint32_t>& word = word_of(slot, address);
-      const std::uint32_t seen = word.load();
-      const Touch touch{address, static_cast<std::uint32_t>(::syscall(SYS_gettid)),
-                        is_write(context) ? 1U : 0U};
-      const bool told = ::write(slot.write_end.load(), &touch, sizeof(touch)) == sizeof(touch);
-      // The pipe is full: other threads wait as well.
-      const timespec most = {told ? 1 : 0, told ? 0 : 1'000'000};
-      futex(word, FUTEX_WAIT_PRIVATE, seen, &most);
+    bool again = its;
+    if (its && kind == TouchTrap::Kind::closed) {
+      report(slot, address, context);
+    } else if (its) {
+      again = answer(slot, address, context);
     }
     slot.inside.fetch_sub(1);
     if (its) {
-      return true;
+      return again;
     }
   }
   return false;
 }
 
 // Acts as if our handler were not installed.
-void pass_on(int signal, siginfo_t* info, void* context) {
-  const struct sigaction& before = traps.before;
+void pass_on(const Handler& handler, siginfo_t* info, void* context) {
+  const int signal = handler.signal;
+  const struct sigaction& before = handler.before;
   if ((before.sa_flags & SA_SIGINFO) == 0 &&
       (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN)) {
     if (before.sa_handler == SIG_IGN && info->si_code <= 0) {
@@ -147,38 +221,55 @@ void pass_on(int signal, siginfo_t* info, void* context) {
 
 void on_touch(int signal, siginfo_t* info, void* context) {
   const int error = errno;
+  const TouchTrap::Kind kind =
+      signal == SIGBUS ? TouchTrap::Kind::registered : TouchTrap::Kind::closed;
+  // Other reasons of SIGBUS are not touches of absent memory.
+  const bool touches =
+      kind == TouchTrap::Kind::closed ? info->si_code > 0 : info->si_code == BUS_ADRERR;
   const bool again =
-      info->si_code > 0 && waited(reinterpret_cast<std::uintptr_t>(info->si_addr), context);
+      touches && waited(kind, reinterpret_cast<std::uintptr_t>(info->si_addr), context);
   errno = error;
   if (!again) {
-    pass_on(signal, info, context);
+    pass_on(handler_of(kind), info, context);
   }
 }
 
-// Requires the mutex. Another SIGSEGV may interrupt the handler, if another signal handler touches
-// closed memory while its thread sleeps.
-void install() {
+// Requires the mutex. Another signal of the kind may interrupt the handler, if another signal
+// handler touches such memory while its thread sleeps. The answer to a touch of registered memory
+// needs more stack than an alternate stack may have, and holds locks, so no signal interrupts it.
+void install(TouchTrap::Kind kind) {
+  Handler& handler = handler_of(kind);
   struct sigaction now {};
-  must(::sigaction(SIGSEGV, nullptr, &now));
-  if (traps.installed) {
+  must(::sigaction(handler.signal, nullptr, &now));
+  if (handler.installed) {
     if ((now.sa_flags & SA_SIGINFO) == 0 || now.sa_sigaction != on_touch) {
       log_warn(
-          "the program has set a handler of SIGSEGV: mapped buffers work if it calls the one "
-          "it found");
+          "the program has set a handler of {}: mapped buffers work if it calls the one it found",
+          handler.name);
     }
     return;
   }
-  traps.before = now;
+  handler.before = now;
   struct sigaction ours {};
   ours.sa_sigaction = on_touch;
-  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
-  must(::sigaction(SIGSEGV, &ours, nullptr));
-  traps.installed = true;
+  ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
+  if (kind == TouchTrap::Kind::closed) {
+    ours.sa_flags |= SA_ONSTACK;
+  } else {
+    must(::sigfillset(&ours.sa_mask));
+  }
+  must(::sigaction(handler.signal, &ours, nullptr));
+  handler.installed = true;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<TouchTrap>> TouchTrap::create() {
+Result<std::unique_ptr<TouchTrap>> TouchTrap::create(Kind kind) {
+  if (kind == Kind::registered && !kTellsWrites) {
+    return fail(Code::unsupported,
+                "userfault=signal: a signal handler on this processor does not learn which touches "
+                "write; set userfault=auto");
+  }
   const std::lock_guard lock(traps.mutex);
   for (Slot& slot : traps.slots) {
     if (slot.process.load() != 0) {
@@ -190,11 +281,12 @@ Result<std::unique_ptr<TouchTrap>> TouchTrap::create() {
     }
     slot.read_end = keep_descriptor(ends[0]);
     slot.write_end = keep_descriptor(ends[1]);
+    slot.kind = kind;
     slot.process = ::getpid();
     return std::unique_ptr<TouchTrap>(new TouchTrap(slot));
   }
   return fail(Code::no_capacity,
-              "userfault: more than {} contexts without userfaultfd; close a context",
+              "userfault: more than {} contexts that learn of touches by signals; close a context",
               traps.slots.size());
 }
 
@@ -202,10 +294,11 @@ TouchTrap::~TouchTrap() {
   for (Slot::Range& range : slot_.ranges) {
     range.end = 0;
   }
+  slot_.answer = nullptr;
   // A handler that is left by a longjmp from another handler never ends; its slot is not reused.
   for (int i = 0; i < 1000 && slot_.inside.load() != 0; ++i) {
-    for (std::atomic<std::uint32_t>& word : slot_.woken) {
-      wake_all(word);
+    for (unsigned number = 0; number < Slot::kWords; ++number) {
+      wake_all(slot_, number);
     }
     const timespec moment = {0, 1'000'000};
     best_effort(::nanosleep(&moment, nullptr), "a shorter nap will do");
@@ -220,7 +313,7 @@ TouchTrap::~TouchTrap() {
 
 Status TouchTrap::add(const std::byte* address, std::uint64_t bytes) {
   const std::lock_guard lock(traps.mutex);
-  install();
+  install(slot_.kind.load());
   for (Slot::Range& range : slot_.ranges) {
     if (range.end.load() == 0) {
       const auto begin = reinterpret_cast<std::uintptr_t>(address);
@@ -229,10 +322,10 @@ Status TouchTrap::add(const std::byte* address, std::uint64_t bytes) {
       return {};
     }
   }
-  return fail(
-      Code::no_capacity,
-      "userfault: more than {} ranges of mapped buffers without userfaultfd; free mapped buffers",
-      slot_.ranges.size());
+  return fail(Code::no_capacity,
+              "userfault: more than {} ranges of buffers with touches that are signals; free "
+              "mapped buffers",
+              slot_.ranges.size());
 }
 
 int TouchTrap::fd() const {
@@ -255,7 +348,17 @@ int TouchTrap::read_event(UserfaultEvent& event) const {
 }
 
 void TouchTrap::wake(const std::byte* page) {
-  wake_all(word_of(slot_, reinterpret_cast<std::uintptr_t>(page)));
+  wake_all(slot_, word_of(reinterpret_cast<std::uintptr_t>(page)));
+}
+
+void TouchTrap::answer_by(Answer answer, void* argument) {
+  if (answer != nullptr) {
+    slot_.argument = argument;
+  }
+  slot_.answer = answer;
+  while (answer == nullptr && slot_.answering.load() != 0) {
+    ::sched_yield();
+  }
 }
 
 }  // namespace tiermem

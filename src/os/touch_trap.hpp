@@ -1,12 +1,19 @@
-// Detection of touches of closed memory (PROT_NONE) without userfaultfd. A SIGSEGV handler reports
-// each touch through a pipe, and the touching thread sleeps until it is woken; then it repeats the
-// touch. This is for programs that are linked with tiermem. The handler is process-wide, and a
-// handler that the program installs later must call the previous one.
+// Detection of touches by signals. This is for programs that are linked with tiermem. There are two
+// kinds of traps.
+//
+//   closed      Memory is closed (PROT_NONE), without userfaultfd: a touch is SIGSEGV. The handler
+//               reports it through a pipe.
+//   registered  Memory is registered with a userfaultfd that answers touches with SIGBUS: the
+//               touching thread calls a function that begins the answer, and may do it itself.
+//
+// Then the touching thread sleeps until it is woken, and repeats the touch. The handlers are
+// process-wide, and a handler that the program installs later must call the previous one.
 //
 // Threads: any thread may create, add and destroy; one thread at a time reads; any thread may wake.
-// The handler takes no lock, allocates nothing, and preserves errno. A system call that touches
-// closed memory gets EFAULT, because the kernel raises no signal for it. In a forked child every
-// touch goes to the previous handler.
+// The handler preserves errno. Its own code takes no lock and allocates nothing; the function of a
+// registered trap may, because no signal interrupts it, and because no thread touches such memory
+// while it holds a lock of tiermem's. A system call that touches absent memory gets EFAULT, as the
+// kernel raises no signal for it. In a forked child every touch goes to the previous handler.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +28,11 @@ struct UserfaultEvent;
 
 class TouchTrap {
  public:
-  /// Errors: no_capacity: too many traps at the same time, or no descriptors.
-  static Result<std::unique_ptr<TouchTrap>> create();
+  enum class Kind : std::uint8_t { closed, registered };
+
+  /// Errors: no_capacity: too many traps at the same time, or no descriptors. unsupported: the
+  /// processor does not tell a handler whether a touch of registered memory writes.
+  static Result<std::unique_ptr<TouchTrap>> create(Kind kind = Kind::closed);
   /// Forgets all ranges; sleeping threads repeat their touch.
   ~TouchTrap();
   TouchTrap(const TouchTrap&) = delete;
@@ -32,7 +42,14 @@ class TouchTrap {
   /// Errors: no_capacity: too many ranges.
   Status add(const std::byte* address, std::uint64_t bytes);
 
-  /// Readable while touches wait.
+  /// Called in the touching thread, with all signals blocked. It causes a later wake(), or has
+  /// called it. Returns false if the touch is a mistake: the previous handler gets the signal.
+  using Answer = bool (*)(void* argument, const UserfaultEvent& touch);
+  /// For a registered trap. Null: touches go to the previous handler; returns when no thread is in
+  /// the function before.
+  void answer_by(Answer answer, void* argument);
+
+  /// Readable while touches of a closed trap wait.
   int fd() const;
   /// Returns 0 with a touch, EAGAIN if none waits, else errno.
   int read_event(UserfaultEvent& event) const;

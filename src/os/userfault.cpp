@@ -37,6 +37,7 @@ constexpr unsigned long kMove = _IOWR(0xAA, 0x05, MoveCall);
 constexpr unsigned long kPoison = _IOWR(0xAA, 0x08, PoisonCall);
 constexpr unsigned long kDeviceNew = _IO(0xAA, 0x00);
 constexpr std::uint64_t kFeatureWriteProtect = 1U << 0;
+constexpr std::uint64_t kFeatureSigbus = 1U << 7;
 constexpr std::uint64_t kFeatureThreadId = 1U << 8;
 constexpr std::uint64_t kFeatureExactAddress = 1U << 11;
 constexpr std::uint64_t kFeaturePoison = 1U << 14;
@@ -100,7 +101,7 @@ int handshake(int fd, std::uint64_t want, std::uint64_t& have) {
 }
 
 // Each descriptor allows one handshake, so a first descriptor is used to query the features.
-int open_with_features(UserfaultSource source, std::uint64_t& features) {
+int open_with_features(UserfaultSource source, bool signals, std::uint64_t& features) {
   int fd = open_by(source);
   if (fd < 0) {
     return fd;
@@ -110,12 +111,16 @@ int open_with_features(UserfaultSource source, std::uint64_t& features) {
   if (asked != 0) {
     return -asked;
   }
+  if (signals && (features & kFeatureSigbus) == 0) {
+    return -EOPNOTSUPP;
+  }
   fd = open_by(source);
   if (fd < 0) {
     return fd;
   }
   const std::uint64_t want =
-      features & (kFeatureThreadId | kFeatureExactAddress | kFeaturePoison | kFeatureMove);
+      (features & (kFeatureThreadId | kFeatureExactAddress | kFeaturePoison | kFeatureMove)) |
+      (signals ? kFeatureSigbus : 0);
   std::uint64_t granted = 0;
   if (const int error = handshake(fd, want, granted); error != 0) {
     best_effort(close(fd), "the descriptor is gone in any case");
@@ -241,7 +246,8 @@ Userfault Userfault::open(UserfaultUse use) {
       continue;
     }
     std::uint64_t features = 0;
-    const int fd = open_with_features(source, features);
+    const bool signals = use == UserfaultUse::signal;
+    const int fd = open_with_features(source, signals, features);
     if (fd >= 0) {
       result.fd_ = fd;
       result.facts_.source = source;
@@ -249,6 +255,7 @@ Userfault Userfault::open(UserfaultUse use) {
       result.facts_.move = (features & kFeatureMove) != 0;
       result.facts_.poison = (features & kFeaturePoison) != 0;
       result.facts_.watch = (features & kFeatureWriteProtect) != 0;
+      result.facts_.signals = signals;
       break;
     }
     refused += fmt::format("{}{}: {}", refused.empty() ? "" : "; ", userfault_source_name(source),

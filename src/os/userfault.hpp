@@ -20,8 +20,9 @@ enum class UserfaultSource : std::uint8_t {
   user_mode,  ///< UFFD_USER_MODE_ONLY: system calls on absent pages get EFAULT.
 };
 
-/// The sources that may be tried.
-enum class UserfaultUse : std::uint8_t { off, automatic, user_mode };
+/// The sources that may be tried. `signal`: all of them. Touches raise SIGBUS in place of events,
+/// and system calls on absent pages get EFAULT.
+enum class UserfaultUse : std::uint8_t { off, automatic, user_mode, signal };
 
 const char* userfault_source_name(UserfaultSource source);
 
@@ -31,6 +32,7 @@ struct UserfaultFacts {
   bool move = false;           ///< UFFDIO_MOVE, Linux 6.8.
   bool poison = false;         ///< UFFDIO_POISON, Linux 6.6.
   bool watch = false;          ///< Write-protection of ordinary memory, Linux 5.7.
+  bool signals = false;        ///< Touches raise SIGBUS, as UserfaultUse::signal asks.
   char reason[192] = {};  ///< The calls that were refused before `source` was found, with errno.
 };
 

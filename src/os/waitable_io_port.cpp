@@ -2,10 +2,21 @@
 
 #include "os/waitable_io_port.hpp"
 
+#include <unistd.h>
+
+#include <cerrno>
+
 #include "os/thread_port.hpp"
 #include "os/uring_port.hpp"
 
 namespace tiermem {
+
+std::int32_t WaitableIoPort::read_file(const std::vector<std::unique_ptr<BlockFile>>& devices,
+                                       const IoRequest& request) {
+  const int fd = request.fd >= 0 ? request.fd : devices[request.device]->fd(request.buffered);
+  const ssize_t n = ::pread(fd, request.data, request.length, static_cast<off_t>(request.offset));
+  return n < 0 ? -errno : static_cast<std::int32_t>(n);
+}
 
 std::unique_ptr<WaitableIoPort> make_io_port(std::vector<std::unique_ptr<BlockFile>> devices,
                                              const PortOptions& options, std::string& reason) {

@@ -18,6 +18,11 @@
 namespace tiermem {
 
 class WaitableIoPort : public IoPort {
+ protected:
+  /// IoPort::read_here() for a port that has these devices.
+  static std::int32_t read_file(const std::vector<std::unique_ptr<BlockFile>>& devices,
+                                const IoRequest& request);
+
  public:
   /// [owner] Submits queued requests to the kernel. Sleeps until a completion can be reaped, wake()
   /// was called since the last wait(), or CLOCK_MONOTONIC reaches `deadline_ns` (negative: never).

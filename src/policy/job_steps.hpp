@@ -8,37 +8,39 @@ namespace tiermem {
 
 /// Steps of a job, run in this order; the first that fails ends it.
 using JobStep = std::uint32_t;
-inline constexpr JobStep kPopulate = 1 << 0;  ///< Gets pages for `frame`.
-inline constexpr JobStep kClear = 1 << 1;     ///< With kPopulate: clears them.
-inline constexpr JobStep kShow = 1 << 2;      ///< Maps `frame` at `at`; also an opaque one.
+inline constexpr JobStep kReadSlot = 1
+                                     << 0;  ///< Reads `io` from `slots`, and waits for the device.
+inline constexpr JobStep kPopulate = 1 << 1;  ///< Gets pages for `frame`.
+inline constexpr JobStep kClear = 1 << 2;     ///< With kPopulate: clears them.
+inline constexpr JobStep kShow = 1 << 3;      ///< Maps `frame` at `at`; also an opaque one.
 inline constexpr JobStep kSpread = 1
-                                   << 3;  ///< Moves pages of `data` from their places in the slot.
-inline constexpr JobStep kVerify = 1 << 4;     ///< Compares `data` with `sums`.
-inline constexpr JobStep kTakeHome = 1 << 5;   ///< `host` leaves `host_at`, or stays; sets `data`.
-inline constexpr JobStep kLockPages = 1 << 6;  ///< Page-locks `host`, which has `data`, for a copy.
-inline constexpr JobStep kCopyOut = 1 << 7;    ///< Copies `other` (opaque) to `data` (host).
-inline constexpr JobStep kCopyIn = 1 << 8;     ///< Copies `data` (host) to `frame` (opaque).
-inline constexpr JobStep kHash = 1 << 9;       ///< Computes `sums` of `data`.
-inline constexpr JobStep kMap = 1 << 10;       ///< Maps `frame` at `at`.
-inline constexpr JobStep kUnmap = 1 << 11;     ///< Unmaps `frame` from `at`.
-inline constexpr JobStep kTrim = 1 << 12;      ///< `tier` returns cached frames to the kernel.
-inline constexpr JobStep kGrow = 1 << 13;      ///< `slots` preallocates room for slots of `bytes`.
-inline constexpr JobStep kWithdraw = 1 << 14;  ///< `frame` leaves `at` with its bytes, or stays.
-inline constexpr JobStep kRestore = 1 << 15;   ///< Maps `frame` at `at`, where pages are absent.
-inline constexpr JobStep kInsert = 1 << 16;    ///< Inserts `pages` of `data` at `at`.
+                                   << 4;  ///< Moves pages of `data` from their places in the slot.
+inline constexpr JobStep kVerify = 1 << 5;     ///< Compares `data` with `sums`.
+inline constexpr JobStep kTakeHome = 1 << 6;   ///< `host` leaves `host_at`, or stays; sets `data`.
+inline constexpr JobStep kLockPages = 1 << 7;  ///< Page-locks `host`, which has `data`, for a copy.
+inline constexpr JobStep kCopyOut = 1 << 8;    ///< Copies `other` (opaque) to `data` (host).
+inline constexpr JobStep kCopyIn = 1 << 9;     ///< Copies `data` (host) to `frame` (opaque).
+inline constexpr JobStep kHash = 1 << 10;      ///< Computes `sums` of `data`.
+inline constexpr JobStep kMap = 1 << 11;       ///< Maps `frame` at `at`.
+inline constexpr JobStep kUnmap = 1 << 12;     ///< Unmaps `frame` from `at`.
+inline constexpr JobStep kTrim = 1 << 13;      ///< `tier` returns cached frames to the kernel.
+inline constexpr JobStep kGrow = 1 << 14;      ///< `slots` preallocates room for slots of `bytes`.
+inline constexpr JobStep kWithdraw = 1 << 15;  ///< `frame` leaves `at` with its bytes, or stays.
+inline constexpr JobStep kRestore = 1 << 16;   ///< Maps `frame` at `at`, where pages are absent.
+inline constexpr JobStep kInsert = 1 << 17;    ///< Inserts `pages` of `data` at `at`.
 inline constexpr JobStep kMergePages =
-    1 << 17;                                ///< Copies all pages of `home` but `pages` to `data`.
-inline constexpr JobStep kEmpty = 1 << 18;  ///< Removes `pages` of `frame` from `at`.
-inline constexpr JobStep kCopyPeer = 1 << 19;  ///< Copies `other` to `frame`, both opaque.
-inline constexpr JobStep kFetch = 1 << 20;  ///< Reads `slot` into `frame` (opaque), past the host.
-inline constexpr JobStep kStore = 1 << 21;  ///< Writes `frame` (opaque) to `slot`, past the host.
+    1 << 18;                                ///< Copies all pages of `home` but `pages` to `data`.
+inline constexpr JobStep kEmpty = 1 << 19;  ///< Removes `pages` of `frame` from `at`.
+inline constexpr JobStep kCopyPeer = 1 << 20;  ///< Copies `other` to `frame`, both opaque.
+inline constexpr JobStep kFetch = 1 << 21;  ///< Reads `slot` into `frame` (opaque), past the host.
+inline constexpr JobStep kStore = 1 << 22;  ///< Writes `frame` (opaque) to `slot`, past the host.
 inline constexpr JobStep kMeasure =
-    1 << 22;  ///< Stores in `slot_pages` which pages of `data` are not zeros.
-inline constexpr JobStep kRelocate = 1 << 23;  ///< Moves the bytes of `frame` to the frame `other`.
-inline constexpr JobStep kPack = 1 << 24;      ///< Undoes kSpread.
+    1 << 23;  ///< Stores in `slot_pages` which pages of `data` are not zeros.
+inline constexpr JobStep kRelocate = 1 << 24;  ///< Moves the bytes of `frame` to the frame `other`.
+inline constexpr JobStep kPack = 1 << 25;      ///< Undoes kSpread.
 /// `pages` of `other` leave `at` with their bytes for `frame`, or stay.
-inline constexpr JobStep kWithdrawTo = 1 << 25;
-inline constexpr JobStep kRestoreFrom = 1 << 26;  ///< Undoes kWithdrawTo.
+inline constexpr JobStep kWithdrawTo = 1 << 26;
+inline constexpr JobStep kRestoreFrom = 1 << 27;  ///< Undoes kWithdrawTo.
 
 /// Copies of opaque memory.
 inline constexpr JobStep kCopies = kCopyOut | kCopyIn | kCopyPeer | kFetch | kStore;

@@ -72,8 +72,7 @@ Context::Impl::Impl(const Config& c, std::uint32_t buffers, std::uint32_t extent
       faults_(
           residency,
           [](void* argument, Request& request) {
-            auto* const self = static_cast<Impl*>(argument);
-            self->post(request, !self->serves_faults_);
+            static_cast<Impl*>(argument)->post_fault(request);
           },
           this, now_ns),
       busy_poll_(std::int64_t{c.busy_poll} * 1000) {
@@ -333,10 +332,17 @@ Status Context::Impl::start_threads() {
   try {
     // If possible, the mover's thread also sleeps on faults: a switch to another thread costs as
     // much as reading a page from the device.
-    serves_faults_ = host_space_->maps() && port_->watch(host_space_->fault_fd());
+    const bool signals = host_space_->signals();
+    serves_faults_ = host_space_->maps() && !signals && port_->watch(host_space_->fault_fd());
     mover_thread_ = own_thread("tiermem-mover", [this] { run_mover(); });
     which = "the fault reader";
-    if (host_space_->maps() && !serves_faults_) {
+    if (signals) {
+      host_space_->answer_by(
+          [](void* self, const UserfaultEvent& touch) {
+            return static_cast<Impl*>(self)->answer_touch(touch);
+          },
+          this);
+    } else if (host_space_->maps() && !serves_faults_) {
       fault_thread_ = own_thread("tiermem-fault", [this] { faults_.run(gate_); });
     }
   } catch (const std::system_error&) {
@@ -351,33 +357,96 @@ Status Context::Impl::start_threads() {
 void Context::Impl::run_mover() {
   bool awake = false;  // True while it polls: steps without events say nothing about other work.
   while (!stop_.load(std::memory_order_acquire)) {
-    const std::uint64_t done = mover_->activity() + faults_.served();
-    mover_->rest(still_.asked());
-    if (mover_->rested()) {
-      still_.stand();
+    if (mover_rests()) {
+      still_.stand();  // Without the lock: a child of fork inherits its state.
       continue;
     }
-    mover_->note_ordinal(ordinal.load(std::memory_order_relaxed));
-    if (serves_faults_) {
-      faults_.serve_waiting(64);  // Also at rest, because a worker may wait in a fault.
-    }
-    const std::int64_t now = now_ns();
-    if (busy_poll_.note_touches(faults_.served(), now)) {
-      keep_processors_awake(now);
-    }
-    mover_->note_memory(!arena_uses_reserve() || arena_fill_reserve());
-    const std::int64_t look = look_after_children(now);
-    const std::int64_t next = std::min(mover_->step(now), look);
-    if (!awake || mover_->activity() + faults_.served() != done) {
-      mover_->note_step(now_ns() - now);
-    }
-    const std::int64_t wake = std::min(next, tell_observer(now));
-    const bool idle = next > now && !lanes_->pending();
+    std::int64_t now = 0;
+    const std::int64_t wake = step_mover(awake, now);
+    const bool idle = wake > now;
     awake = idle && stays_awake(now);
     if (idle && !awake) {
       port_->wait(wake == Mover::kNever ? -1 : wake);
     }
   }
+}
+
+bool Context::Impl::mover_rests() {
+  const std::lock_guard lock(mover_mutex_);
+  mover_->rest(still_.asked());
+  return mover_->rested();
+}
+
+// Returns when the mover must step without an event. `now`: the time of the step.
+std::int64_t Context::Impl::step_mover(bool awake, std::int64_t& now) {
+  const std::lock_guard lock(mover_mutex_);
+  const std::uint64_t done = mover_->activity() + faults_.served();
+  mover_->note_ordinal(ordinal.load(std::memory_order_relaxed));
+  if (serves_faults_) {
+    faults_.serve_waiting(64);  // Also at rest, because a worker may wait in a fault.
+  }
+  now = now_ns();
+  if (serves_faults_ && busy_poll_.note_touches(faults_.served(), now)) {
+    keep_processors_awake(now);
+  }
+  mover_->note_memory(!arena_uses_reserve() || arena_fill_reserve());
+  const std::int64_t look = look_after_children(now);
+  const std::int64_t next = std::min(mover_->step(now), look);
+  if (!awake || mover_->activity() + faults_.served() != done) {
+    mover_->note_step(now_ns() - now);
+  }
+  const std::int64_t wake = std::min(next, tell_observer(now));
+  return next > now && !lanes_->pending() ? wake : now;
+}
+
+// Answers a touch in its thread, which reads its page itself if it can. The mover's own thread does
+// the rest. No signal interrupts this.
+bool Context::Impl::answer_touch(const UserfaultEvent& touch) {
+  const ArenaScope inside;
+  std::optional<ReserveScope> reserve;
+  if (!ReserveScope::is_on()) {
+    reserve.emplace();
+  }
+  OwnTouch own;
+  bool answered = true, waits = false;
+  {
+    const std::lock_guard lock(mover_mutex_);
+    own_touch_ = &own;
+    try {
+      answered = faults_.answer_own(touch);
+    } catch (const std::bad_alloc&) {
+      host_space_->wake(touch.address);  // It is touched again.
+    }
+    own_touch_ = nullptr;
+    waits = mover_->needs_step();
+  }
+  if (waits) {
+    port_->wake();
+  }
+  if (own.job != nullptr) {
+    begin_job(*own.job, nullptr);
+    (void)run_job(*own.job);
+    {
+      const std::lock_guard lock(mover_mutex_);
+      mover_->end_touch(*own.job, now_ns());
+      waits = mover_->needs_step();
+    }
+    if (waits) {
+      port_->wake();
+    }
+  }
+  return answered;
+}
+
+// Passes a request of faults_ to the mover. The first one of a thread that answers its own touch is
+// that of the touch; the others read ahead.
+void Context::Impl::post_fault(Request& request) {
+  if (!host_space_->signals() || own_touch_ == nullptr || own_touch_->posted || !open()) {
+    post(request, !serves_faults_);
+    return;
+  }
+  own_touch_->posted = true;
+  own_touch_->job = mover_->begin_touch(request, now_ns());
 }
 
 bool Context::Impl::stays_awake(std::int64_t now) {
@@ -610,6 +679,9 @@ void Context::Impl::stop() {
   if (mover_thread_.joinable()) {
     port_->wake();
     mover_thread_.join();
+  }
+  if (host_space_ != nullptr && host_space_->signals()) {
+    host_space_->answer_by(nullptr, nullptr);
   }
   halt_poll_.stop();
   if (fault_thread_.joinable()) {

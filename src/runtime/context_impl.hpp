@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/adaptive_mutex.hpp"
 #include "base/clock.hpp"
 #include "mover/mover.hpp"
 #include "os/host_facts.hpp"
@@ -255,6 +256,10 @@ class Context::Impl {
   void end();
   void wake() noexcept;
   void run_mover();
+  bool mover_rests();
+  std::int64_t step_mover(bool awake, std::int64_t& now);
+  void post_fault(Request& request);
+  bool answer_touch(const UserfaultEvent& touch);
   std::int64_t tell_observer(std::int64_t now);
   bool stays_awake(std::int64_t now);
   void keep_processors_awake(std::int64_t now);
@@ -314,7 +319,15 @@ class Context::Impl {
   std::unique_ptr<Mover> mover_;
 
   std::atomic<State> state_{State::closed};  // Becomes open once it has all its threads.
-  bool serves_faults_ = false;               // By the mover's thread; otherwise fault_thread_ does.
+  bool serves_faults_ = false;  // By the mover's thread; otherwise fault_thread_ or touchers do.
+  // Held by the thread that steps the mover. Others than the mover's own do so for a moment, where
+  // touches are signals. Locked first.
+  AdaptiveMutex mover_mutex_;
+  struct OwnTouch {
+    bool posted = false;
+    Job* job = nullptr;
+  };
+  OwnTouch* own_touch_ = nullptr;  // Guarded by mover_mutex_: that of its holder.
   std::atomic<bool> stop_{false};
   std::atomic<Observer> observer_{nullptr};  // Published with observe_every_ns_.
   std::int64_t observe_every_ns_ = 0;

@@ -33,6 +33,14 @@ void Faults::serve_waiting(unsigned most) {
   }
 }
 
+bool Faults::answer_own(const Fault& fault) {
+  if (space_->is_poisoned(fault.address)) {
+    return false;
+  }
+  answer(fault);
+  return true;
+}
+
 void Faults::answer(const Fault& fault) {
   auto* const address = reinterpret_cast<std::byte*>(fault.address);
   if (fault.watched) {

@@ -2,8 +2,9 @@
 // toucher continues when it is resident. Runs of extents and steps of equal width are read ahead.
 // Elsewhere a touch without a view is a mistake of the program, and raises SIGBUS.
 //
-// Threads: one runs `run`, or the mover's thread serves waiting faults. The mover's thread ends the
-// requests. Any thread adds, removes and reads counters.
+// Threads: one runs `run`, or the mover's thread serves waiting faults, or each touching thread its
+// own, one at a time. The thread that steps the mover ends the requests. Any thread adds, removes
+// and reads counters.
 #pragma once
 
 #include <atomic>
@@ -45,6 +46,9 @@ class Faults {
   void on_refusal(Refusal refusal) { refusal_.store(refusal, std::memory_order_release); }
   /// Serves faults inside the gate, one by one, until the tier stops them.
   void run(ForkGate& gate);
+  /// Replaces run(): touches are signals, and the touching thread answers its own, with the mover
+  /// to itself. Returns false if the touch must raise SIGBUS.
+  bool answer_own(const Fault& fault);
   /// Replaces run(): the thread that sleeps on the tier's descriptor calls it repeatedly. Begins to
   /// serve up to `most` waiting faults.
   void serve_waiting(unsigned most);
@@ -112,7 +116,7 @@ class Faults {
   std::mutex mutex_;  // Guards windows_.
   Map<std::byte*, Window> windows_;
 
-  Streams streams_;  // Used by the thread that reads faults.
+  Streams streams_;  // Used by the thread that answers faults.
   Strides strides_;
   std::atomic<std::uint32_t> last_thread_{0};  // Written by the thread that serves faults.
   std::atomic<Refusal> refusal_{nullptr};

@@ -137,9 +137,11 @@ constexpr std::array kOptions = {
     Option{"huge_pages", choice, "auto", 0, 0, "auto|require|off", "TIERMEM_HUGE_PAGES",
            "Transparent huge pages for frames. `require`: an error where the kernel has none.",
            "Dram.required_huge_pages_come_or_fail", set<&Config::huge_pages>},
-    Option{"userfault", choice, "auto", 0, 0, "off|auto|user_mode", "TIERMEM_USERFAULT",
+    Option{"userfault", choice, "auto", 0, 0, "off|auto|user_mode|signal", "TIERMEM_USERFAULT",
            "userfaultfd. `off`: not used even if the kernel offers it. `user_mode`: only user-mode "
-           "faults are served, so system calls on absent bytes of mapped buffers fail with EFAULT.",
+           "faults are served, so system calls on absent bytes of mapped buffers fail with EFAULT. "
+           "`signal`: the same, and touches raise SIGBUS: the touching thread brings its page "
+           "itself, which is fastest for small touches at random.",
            "MappedUserMode.system_calls_on_absent_bytes_fail_and_touches_do_not",
            set<&Config::userfault>},
     Option{"checksum", choice, "on", 0, 0, "off|on", "TIERMEM_CHECKSUM",

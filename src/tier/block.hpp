@@ -3,10 +3,11 @@
 // device's queue at its depth, resumes short transfers and repeats interrupted ones. It reports a
 // transfer once, after its last piece.
 //
-// Threads: the mover calls everything except grow(), which is for workers; several workers may call
-// it at once. mutex_ guards the accounting that both use. It is never held across a call of the
-// port, so the mover waits for a few hundred instructions of a worker at most. The tier never
-// blocks on I/O and reads no clock: equal calls and completions give equal results.
+// Threads: the mover calls everything except read_here(), which is for any thread, and grow(),
+// which is for workers; several workers may call it at once. mutex_ guards the accounting that both
+// use. It is never held across a call of the port, so the mover waits for a few hundred
+// instructions of a worker at most. The tier never blocks on I/O and reads no clock: equal calls
+// and completions give equal results.
 //
 // Life of a transfer:  queued -> pieces in progress -> all pieces closed -> done -> reaped
 //  Pieces are cut only from the head of the device's queue, so a transfer that fails with pieces
@@ -99,6 +100,9 @@ class BlockTier final : public SlotTier {
   /// Drives the port: takes its completions, issues queued requests, flushes. Call again while it
   /// fills `completions`.
   std::size_t reap(std::span<SlotCompletion> completions) override;
+
+  bool reads_here() const override { return port_.reads_here(); }
+  SlotCompletion read_here(const SlotTransfer& transfer) override;
 
   DeviceCounters counters(std::uint16_t device) const;
   std::uint64_t device_offset(SlotId slot) const { return SlotAllocator::offset_of(slot); }

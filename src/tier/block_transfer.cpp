@@ -82,6 +82,23 @@ void BlockTier::went_past(SlotId slot, std::uint64_t bytes, bool write) {
   ++device.counters.requests;
 }
 
+// It is not cut into pieces, and not repeated: what is not read at once is left to submit().
+SlotCompletion BlockTier::read_here(const SlotTransfer& transfer) {
+  SlotCompletion result{.cookie = transfer.cookie,
+                        .device = device_of(transfer.slot),
+                        .requests = 1,
+                        .device_offset = SlotAllocator::offset_of(transfer.slot) + transfer.offset};
+  const std::int32_t got = port_.read_here({.device = result.device,
+                                            .data = transfer.data,
+                                            .offset = result.device_offset,
+                                            .length = static_cast<std::uint32_t>(transfer.length)});
+  if (got < 0 || static_cast<std::uint64_t>(got) != transfer.length) {
+    result.code = Code::io_error;
+    result.native = got < 0 ? -got : 0;
+  }
+  return result;
+}
+
 std::size_t BlockTier::reap(std::span<SlotCompletion> completions) {
   IoCompletion batch[64];
   std::size_t n = 0;

@@ -131,6 +131,31 @@ bool FileTier::unchanged(const File& file) const {
          static_cast<std::uint64_t>(st.st_size) == file.size && same(st.st_mtim, file.modified);
 }
 
+// Whole blocks. The last bytes of a file, and what fails, are left to submit().
+SlotCompletion FileTier::read_here(const SlotTransfer& transfer) {
+  const File& file = file_of(transfer.slot);
+  const std::uint64_t begin = (transfer.slot.value & (kMostBlocks - 1)) * kBlock + transfer.offset;
+  SlotCompletion result{.cookie = transfer.cookie,
+                        .code = Code::io_error,
+                        .device = device_of(transfer.slot),
+                        .requests = 1,
+                        .buffered = file.direct_fd < 0,
+                        .device_offset = begin};
+  if (begin + transfer.length > file.size || !unchanged(file)) {
+    return result;
+  }
+  const std::int32_t got =
+      port_.read_here({.fd = result.buffered ? file.buffered_fd : file.direct_fd,
+                       .buffered = result.buffered,
+                       .data = transfer.data,
+                       .offset = begin,
+                       .length = static_cast<std::uint32_t>(transfer.length)});
+  if (got >= 0 && static_cast<std::uint64_t>(got) == transfer.length && unchanged(file)) {
+    result.code = Code::ok;
+  }
+  return result;
+}
+
 std::uint32_t FileTier::new_piece(const Piece& piece) {
   std::uint32_t at = static_cast<std::uint32_t>(pieces_.size());
   if (free_pieces_.empty()) {

@@ -7,7 +7,7 @@
 // the old time. Changes of name, links, mode, owner or access time are not errors: the bytes are
 // the same.
 //
-// Threads: any thread calls adopt(); the mover's thread calls everything else.
+// Threads: any thread calls adopt() and read_here(); the mover's thread calls everything else.
 #pragma once
 
 #include <time.h>
@@ -58,6 +58,8 @@ class FileTier final : public SlotTier {
   unsigned degraded() const override { return 0; }
   void submit(const SlotTransfer& transfer) override;
   std::size_t reap(std::span<SlotCompletion> completions) override;
+  bool reads_here() const override { return port_.reads_here(); }
+  SlotCompletion read_here(const SlotTransfer& transfer) override;
 
  private:
   static constexpr std::uint64_t kBlock = 4096;

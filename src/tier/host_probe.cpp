@@ -86,6 +86,30 @@ Status choose_huge_pages(const HostSpaceOptions& options, HostSpaceFacts& facts)
   return {};
 }
 
+// Nothing else is chosen in place of signals: the program relies on them, or on system calls that
+// work.
+Status check_signals(const HostSpaceOptions& options, const HostSpaceFacts& facts) {
+  if (options.userfault != UserfaultUse::signal) {
+    return {};
+  }
+  if (!facts.userfault.signals) {
+    return fail(Code::unsupported, "userfault=signal: no userfaultfd here ({}); set userfault=auto",
+                facts.userfault.reason);
+  }
+  if (facts.mapped == Mechanism::in_place || facts.mapped == Mechanism::remap) {
+    return fail(Code::unsupported,
+                "userfault=signal: mapped buffers need UFFDIO_MOVE or UFFDIO_COPY here: {:.70} "
+                "{:.70}; set userfault=auto",
+                facts.move_reason, facts.copy_reason);
+  }
+  if (options.follow_forks) {
+    return fail(Code::unsupported,
+                "userfault=signal with fork=follow: a child of fork has no handler of touches; "
+                "remove one of the two options");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<HostSpace::Sources> HostSpace::open_sources(const HostSpaceOptions& options) {
@@ -137,10 +161,16 @@ Result<std::unique_ptr<HostSpace>> HostSpace::create(const HostSpaceOptions& opt
     return chosen;
   }
   std::unique_ptr<TouchTrap> trap;
-  if (facts.mapped == Mechanism::remap) {
-    auto made = TouchTrap::create();
+  if (Status possible = check_signals(options, facts); !possible.ok()) {
+    return possible;
+  }
+  if (facts.mapped == Mechanism::remap || facts.userfault.signals) {
+    auto made = TouchTrap::create(facts.userfault.signals ? TouchTrap::Kind::registered
+                                                          : TouchTrap::Kind::closed);
     if (made.ok()) {
       trap = std::move(*made);
+    } else if (facts.userfault.signals) {
+      return std::move(made).status();
     } else {
       facts.mapped = Mechanism::in_place;
       set_text(facts.copy_reason, made.message());

@@ -30,7 +30,7 @@ std::byte* page_of(std::byte* address) {
 
 WindowArenaOptions arena_options(const HostSpaceOptions& options, const HostSpaceFacts& facts,
                                  const Userfault& userfault, Mechanism mechanism, bool huge,
-                                 bool mapped, TouchTrap* trap = nullptr) {
+                                 bool mapped, TouchTrap* trap) {
   WindowArenaOptions result;
   result.reserve_bytes = options.window_reserve_bytes;
   result.least_bytes = std::min(result.least_bytes, options.window_reserve_bytes);
@@ -48,17 +48,20 @@ WindowArenaOptions arena_options(const HostSpaceOptions& options, const HostSpac
 }
 
 WindowArenaOptions read_only_options(const HostSpaceOptions& options, const HostSpaceFacts& facts,
-                                     const Userfault& userfault, bool huge) {
+                                     const Userfault& userfault, bool huge, TouchTrap* trap) {
   const Mechanism mechanism = huge ? facts.windows : facts.small_windows;
-  WindowArenaOptions result = arena_options(options, facts, userfault, mechanism, huge, false);
+  WindowArenaOptions result =
+      arena_options(options, facts, userfault, mechanism, huge, false, trap);
   result.watch = options.watch && facts.userfault.watch && result.registered_with != nullptr;
   return result;
 }
 
 // Bytes come to mapped files as copies that are watched from the start, by small pages.
 WindowArenaOptions mapped_files_options(const HostSpaceOptions& options,
-                                        const HostSpaceFacts& facts, const Userfault& userfault) {
-  WindowArenaOptions result = arena_options(options, facts, userfault, facts.mapped, false, true);
+                                        const HostSpaceFacts& facts, const Userfault& userfault,
+                                        TouchTrap* trap) {
+  WindowArenaOptions result =
+      arena_options(options, facts, userfault, facts.mapped, false, true, trap);
   result.watch = options.watch && facts.userfault.watch && result.registered_with != nullptr;
   return result;
 }
@@ -78,16 +81,17 @@ HostSpace::HostSpace(const HostSpaceOptions& options, Sources sources, const Hos
       stop_(keep_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
       poisoned_(userfault_, facts.mapped != Mechanism::uffd_move),
       mapper_(userfault_, map_limit_of(options), poisoned_, lent_, counters_),
-      windows_{WindowArena(arena_options(options, facts, userfault_, facts.windows, true, false)),
-               WindowArena(
-                   arena_options(options, facts, userfault_, facts.small_windows, false, false))},
+      windows_{WindowArena(arena_options(options, facts, userfault_, facts.windows, true, false,
+                                         signalled())),
+               WindowArena(arena_options(options, facts, userfault_, facts.small_windows, false,
+                                         false, signalled()))},
       mapped_{WindowArena(
                   arena_options(options, facts, userfault_, facts.mapped, true, true, trap_.get())),
               WindowArena(arena_options(options, facts, userfault_, facts.mapped, false, true,
                                         trap_.get()))},
-      read_only_{WindowArena(read_only_options(options, facts, userfault_, true)),
-                 WindowArena(read_only_options(options, facts, userfault_, false))},
-      mapped_files_(mapped_files_options(options, facts, userfault_)),
+      read_only_{WindowArena(read_only_options(options, facts, userfault_, true, signalled())),
+                 WindowArena(read_only_options(options, facts, userfault_, false, signalled()))},
+      mapped_files_(mapped_files_options(options, facts, userfault_, signalled())),
       closed_(userfault_, map_limit_of(options)),
       homes_(facts_,
              {.require_huge = options.huge_pages == HugePages::require,
@@ -135,7 +139,7 @@ Result<std::byte*> HostSpace::reserve_window(std::uint64_t bytes, std::uint64_t 
         facts_.move_reason, facts_.move_reason[0] != '\0' ? "; " : "",
         facts_.copy_reason[0] != '\0' ? facts_.copy_reason : "another mechanism was asked for");
   }
-  if (mapped && trap_ != nullptr) {
+  if (mapped && closes()) {
     return reserve_trapped(bytes, extent_bytes);
   }
   Arenas& arenas = mapped ? mapped_ : windows_;
@@ -181,7 +185,7 @@ void HostSpace::release_window(std::byte* window, std::uint64_t) {
     if (arena->options().registered_with != nullptr) {
       userfault_.wake(window, bytes);
     }
-    if (arena == &mapped_.huge && trap_ != nullptr) {
+    if (arena == &mapped_.huge && closes()) {
       trapped_bytes_ -= bytes;
     }
     if (empty) {
@@ -320,7 +324,7 @@ bool HostSpace::next_fault(int timeout_ms, Fault& fault) {
 
 std::size_t HostSpace::take_faults(std::span<Fault> faults) {
   std::size_t n = 0;
-  if (trap_ != nullptr) {
+  if (closes()) {
     while (n < faults.size() && trap_->read_event(faults[n]) == 0) {
       ++n;
     }
@@ -346,6 +350,9 @@ void HostSpace::allow_writes(std::byte* address, std::uint64_t bytes) {
     // The window no longer exists: the waiting thread finds that out.
     userfault_.wake(address, bytes);
   }
+  for (std::uint64_t at = 0; signals() && at < bytes; at += host::kPage) {
+    trap_->wake(page_of(address + at));
+  }
 }
 
 bool HostSpace::is_read_only(const std::byte* address) const {
@@ -361,6 +368,13 @@ void HostSpace::refuse_store(const Fault& fault, std::byte* extent, std::uint64_
     best_effort(tgkill(getpid(), static_cast<pid_t>(fault.thread), SIGSEGV),
                 "the thread has ended, and its store with it");
   }
+  if (signals()) {
+    trap_->wake(page_of(fault.address));
+  }
+}
+
+bool HostSpace::is_poisoned(std::byte* address) {
+  return poisoned_.has(page_of(address));
 }
 
 bool HostSpace::poison(std::byte* address) {
@@ -381,15 +395,17 @@ void HostSpace::clear_poison(std::byte* address, std::uint64_t bytes) {
 
 void HostSpace::fill_hole(std::byte* address) {
   std::byte* const page = page_of(address);
-  if (trap_ != nullptr) {
-    trap_->wake(page);  // The kernel fills holes by itself.
-  } else if (userfault_.zero(page, host::kPage) != 0) {
+  // The kernel fills holes of closed windows by itself.
+  if (!closes() && userfault_.zero(page, host::kPage) != 0 && !signals()) {
     userfault_.wake(page, host::kPage);  // A page has arrived.
+  }
+  if (trap_ != nullptr) {
+    trap_->wake(page);
   }
 }
 
 void HostSpace::fill_holes(std::byte* address, std::uint64_t bytes) {
-  if (trap_ != nullptr || userfault_.zero(address, bytes) == 0) {
+  if (closes() || (!signals() && userfault_.zero(address, bytes) == 0)) {
     return;
   }
   for (std::uint64_t done = 0; done < bytes; done += host::kPage) {  // Some pages are present.

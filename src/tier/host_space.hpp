@@ -108,11 +108,18 @@ class HostSpace final : public AddressSpace {
   /// milliseconds, negative: none) or after stop_faults(). If windows are not registered, no fault
   /// ever comes.
   bool next_fault(int timeout_ms, Fault& fault);
+  /// Touches are signals: answers them in the touching thread, until the call with null. See
+  /// TouchTrap::answer_by.
+  void answer_by(TouchTrap::Answer answer, void* argument) { trap_->answer_by(answer, argument); }
+  /// [any] Returns whether touches are signals that answer_by() answers. No fault comes then.
+  bool signals() const { return facts_.userfault.signals; }
+  /// [any] Returns whether touches of the page raise SIGBUS.
+  bool is_poisoned(std::byte* address);
   /// Takes several faults without waiting, and returns their number. Only one thread at a time may
   /// call this or next_fault().
   std::size_t take_faults(std::span<Fault> faults);
   /// Returns a descriptor that is readable while faults wait.
-  int fault_fd() const { return trap_ != nullptr ? trap_->fd() : userfault_.fd(); }
+  int fault_fd() const { return closes() ? trap_->fd() : userfault_.fd(); }
   /// [fault reader] Makes the touch raise SIGBUS, and every later touch until a frame is mapped
   /// there. Returns false if a frame has arrived since: the touching thread continues.
   bool poison(std::byte* address);
@@ -190,8 +197,12 @@ class HostSpace final : public AddressSpace {
   HostSpace(const HostSpaceOptions& options, Sources sources, const HostSpaceFacts& facts,
             Userfault userfault, std::unique_ptr<TouchTrap> trap);
   int read_fault(Fault& fault) const {
-    return trap_ != nullptr ? trap_->read_event(fault) : userfault_.read_event(fault);
+    return closes() ? trap_->read_event(fault) : userfault_.read_event(fault);
   }
+  /// Returns whether absent extents in mapped windows are closed: there is no userfaultfd.
+  bool closes() const { return trap_ != nullptr && !signals(); }
+  /// Returns the trap for windows that are registered but not mapped.
+  TouchTrap* signalled() const { return signals() ? trap_.get() : nullptr; }
   Result<std::byte*> reserve_trapped(std::uint64_t bytes, std::uint64_t extent_bytes);
 
   /// Returns whether windows are registered with userfaultfd.
@@ -243,7 +254,7 @@ class HostSpace final : public AddressSpace {
   const HostSpaceOptions options_;
   HostSpaceFacts facts_;
   Userfault userfault_;
-  std::unique_ptr<TouchTrap> trap_;  // Used without userfaultfd.
+  std::unique_ptr<TouchTrap> trap_;  // Used without userfaultfd, or where touches are signals.
   int stop_ = -1;                    // Changed by follow_fork() only.
 
   // These members synchronise themselves.

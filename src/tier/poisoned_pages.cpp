@@ -68,6 +68,12 @@ PoisonedPages::Bringing PoisonedPages::bringing_over(std::byte* address, std::ui
   }
 }
 
+// Without files the record of a page stays when its window is emptied.
+bool PoisonedPages::has(std::byte* page) {
+  return count_.load() != 0 && any(page, 1) &&
+         (by_file_ || host::leading_bytes(page, host::kPage, true) == host::kPage);
+}
+
 bool PoisonedPages::any(std::byte* address, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto first = pages_.lower_bound(address);

@@ -35,6 +35,9 @@ class PoisonedPages {
   /// range. Do not call while holding bringing().
   bool take(std::byte* address, std::uint64_t bytes);
 
+  /// Returns whether touches of the page raise SIGBUS by this.
+  bool has(std::byte* page);
+
   using Bringing = std::shared_lock<std::shared_mutex>;
   /// Calls take() and returns the lock of bringing(). For bytes that would take the place of files:
   /// no page of the range is poisoned while the lock is held. Only with files.

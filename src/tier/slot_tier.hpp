@@ -97,6 +97,15 @@ class SlotTier {
   virtual std::size_t reap(std::span<SlotCompletion> completions) = 0;  // [mover]
   /// [mover] Returns whether reap() has work. No event announces it.
   virtual bool pending() const { return false; }
+
+  /// [mover] Returns whether read_here() may be called.
+  virtual bool reads_here() const { return false; }
+  /// [any] Reads on the calling thread, which waits for the device. Nothing else reads or writes
+  /// the slot at the same time. A read that fails can be repeated with submit(). Waits for no other
+  /// thread and allocates nothing.
+  virtual SlotCompletion read_here(const SlotTransfer& transfer) {
+    return {.cookie = transfer.cookie, .code = Code::unsupported};
+  }
 };
 
 }  // namespace tiermem

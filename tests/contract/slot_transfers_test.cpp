@@ -1,5 +1,6 @@
 // Transfers of slots: bytes, completions, parts of slots, neighbours, and failures.
 #include <map>
+#include <thread>
 
 #include "contract/slot_contract.hpp"
 
@@ -102,6 +103,47 @@ TEST_P(WritableSlots, part_of_a_slot_is_written_then_only_its_pages_change) {
   EXPECT_TRUE(holds(slot, expected));
   const Block end(expected.end() - kSmallestExtent, expected.end());
   EXPECT_TRUE(holds(slot, end, largest() - kSmallestExtent));
+}
+
+// On the calling thread, beside transfers of other slots. A read that fails says so, and is left to
+// submit().
+TEST_P(WritableSlots, bytes_are_read_on_the_calling_thread_by_tiers_that_say_so) {
+  const SlotId slot = allocate(largest());
+  const Block expected = pattern(largest(), 1);
+  ASSERT_EQ(write(slot, expected), Code::ok);
+  const SlotId other = allocate(largest());
+  ASSERT_EQ(write(other, pattern(largest(), 2)), Code::ok);
+  Block beside(largest());
+  tier().submit({.cookie = 7, .slot = other, .data = beside.data(), .length = beside.size()});
+  tier().dispatch();
+  for (std::uint64_t offset = 0; offset < largest(); offset = 2 * offset + kSmallestExtent) {
+    Block part(kSmallestExtent, std::byte{0x77});
+    SlotCompletion done;
+    std::thread thread([&] {
+      for (int tries = 0; tries < 100 && (tries == 0 || done.code == Code::io_error); ++tries) {
+        done = tier().read_here({.cookie = 1000 + offset,
+                                 .slot = slot,
+                                 .data = part.data(),
+                                 .length = part.size(),
+                                 .offset = offset});
+      }
+    });
+    thread.join();
+    EXPECT_EQ(done.cookie, 1000 + offset);
+    if (!tier().reads_here()) {
+      EXPECT_NE(done.code, Code::ok);
+      EXPECT_EQ(part, Block(kSmallestExtent, std::byte{0x77}));
+      continue;
+    }
+    ASSERT_EQ(done.code, Code::ok) << done.native;
+    EXPECT_EQ(done.requests, 1u);
+    EXPECT_EQ(done.device, tier().device_of(slot));
+    const auto from = expected.begin() + static_cast<std::ptrdiff_t>(offset);
+    EXPECT_EQ(part, Block(from, from + kSmallestExtent)) << offset;
+  }
+  (void)reap(1, 1);
+  EXPECT_EQ(beside, pattern(largest(), 2));
+  EXPECT_TRUE(subject().consistent());
 }
 
 TEST_P(WritableSlots, length_ends_within_a_block_then_every_byte_of_it_is_transferred) {

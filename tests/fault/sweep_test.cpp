@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -190,8 +191,10 @@ class SweepRun {
       return false;
     }
     std::atomic<bool> all{true};
+    // By the main thread: malloc gives another one memory by mmap, which may be refused.
+    std::array<HalfOfRows, 2> halves = {HalfOfRows(0), HalfOfRows(1)};
     const auto work = [&](std::uint64_t from) {
-      const bool mine = half_of_rows(context, *table, *target, from);
+      const bool mine = half_of_rows(context, *table, *target, from, halves[from]);
       all = mine && all;
     };
     std::thread other;
@@ -212,13 +215,20 @@ class SweepRun {
     return all;
   }
 
-  static bool half_of_rows(Context& context, const Buffer& table, const Buffer& target,
-                           std::uint64_t from) {
-    std::vector<std::uint64_t> index;
-    for (std::uint64_t row = from; row < kRowsBytes / kRowBytes; row += 2) {
-      index.push_back(row);
+  struct HalfOfRows {
+    explicit HalfOfRows(std::uint64_t from) {
+      for (std::uint64_t row = from; row < kRowsBytes / kRowBytes; row += 2) {
+        index.push_back(row);
+      }
+      words.resize(index.size() * kRowBytes / 8);
     }
-    std::vector<std::uint64_t> words(index.size() * kRowBytes / 8);
+    std::vector<std::uint64_t> index, words;
+  };
+
+  static bool half_of_rows(Context& context, const Buffer& table, const Buffer& target,
+                           std::uint64_t from, HalfOfRows& half) {
+    const std::vector<std::uint64_t>& index = half.index;
+    std::vector<std::uint64_t>& words = half.words;
     const Rows rows = table.rows(kRowBytes, index);
     const auto right = [&](const Status& status) {
       for (std::size_t i = 0; status.ok() && i < index.size(); ++i) {

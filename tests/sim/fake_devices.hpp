@@ -83,6 +83,10 @@ class FakePort final : public IoPort {
     ++events_;
     return true;
   }
+  bool reads_here() const override { return true; }
+  std::int32_t read_here(const IoRequest& request) override { return run(request); }
+  /// A transfer that begins now ends no earlier.
+  std::int64_t hangs_until(std::uint16_t device) const { return until(device, Trouble::hangs); }
   void flush() override {}
   std::size_t reap(std::span<IoCompletion> out) override {
     std::size_t n = 0;

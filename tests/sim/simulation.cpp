@@ -47,6 +47,8 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
   }
   memory_dice_.seed(seed);
   file_dice_.seed(seed + 0xD1B54A32D192ED03u);
+  touch_dice_.seed(seed + 0xDA942042E4DD58B5u);
+  own_touches_ = touch_dice_() % 2 == 0;
   known_dice_.seed(seed + 0x9E3779B97F4A7C15u);
   residency_.wake = [](void* self) { static_cast<Simulation*>(self)->told_ = true; };
   residency_.wake_argument = this;
@@ -103,6 +105,9 @@ std::int64_t Simulation::disks_due() const {
   for (const Further& each : further_) {
     due = std::min(due, each.port.next_due());
   }
+  for (const OwnRead& each : own_reads_) {
+    due = std::min(due, std::max(each.due, hangs_until(*each.job)));
+  }
   return due;
 }
 
@@ -138,6 +143,7 @@ void Simulation::step() {
   // may answer. If something is under way, its end would have caused that step.
   const bool due =
       step_is_due() || std::min({disks_due(), files_.next_due(), workers_.next_due()}) != INT64_MAX;
+  end_own_reads();
   const std::int64_t asked_for = next_step_;
   const std::uint64_t before = answered_;
   told_ = false;

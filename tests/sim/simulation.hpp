@@ -114,9 +114,13 @@ class Simulation {
   std::vector<SlotTier*> slot_tiers();
   unsigned tiers() const { return static_cast<unsigned>(1 + further_.size()); }
   FakePort& port(unsigned tier) { return tier == 0 ? port_ : further_[tier - 1].port; }
+  const FakePort& port(unsigned tier) const { return tier == 0 ? port_ : further_[tier - 1].port; }
   /// Returns the number of the first block tier in the mover.
   unsigned first_block() const { return compressed_ ? 1 : 0; }
   BlockTier& block(unsigned tier) { return tier == 0 ? block_ : further_[tier - 1].block; }
+  const BlockTier& block(unsigned tier) const {
+    return tier == 0 ? block_ : further_[tier - 1].block;
+  }
   std::int64_t disks_due() const;
   template <typename Asked>
   bool any_port(Asked asked) const {
@@ -198,6 +202,14 @@ class Simulation {
   bool prepared_anew(const Live& live, const Access& access);
   void touch_early(const Live& live, const Access& access);
   void touched(Pending& p);
+  // A touching thread that reads its page itself.
+  struct OwnRead {
+    Job* job = nullptr;
+    std::int64_t due = 0;
+  };
+  void begin_own(Pending& p, bool told, bool posted);
+  void end_own_reads();
+  std::int64_t hangs_until(const Job& job) const;
   void release();
 
   void free_one();
@@ -319,7 +331,10 @@ class Simulation {
   std::vector<Known> known_;
   std::mt19937_64 memory_dice_;  // Likewise: chooses a memory of the host.
   std::mt19937_64 file_dice_;    // For mapped files: all else is as without them.
-  std::mt19937_64 known_dice_;   // Separate, so that it does not change the draws of other calls.
+  std::mt19937_64 touch_dice_;   // For touching threads that read themselves.
+  bool own_touches_ = false;
+  std::vector<OwnRead> own_reads_;
+  std::mt19937_64 known_dice_;  // Separate, so that it does not change the draws of other calls.
   std::size_t next_serial_ = 0;
   std::uint64_t ordinal_ = 0;                  // The last tick.
   std::size_t lost_buffer_ = ~std::size_t{0};  // A buffer with lost or dropped bytes.

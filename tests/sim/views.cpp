@@ -174,6 +174,7 @@ void Simulation::touch() {
     touch_now(*live, access, writes);
     return;
   }
+  const bool told = told_, posted = posted_;
   Pending& p = new_pending(RequestKind::acquire);
   p.touch = true;
   p.writes = writes;
@@ -188,7 +189,49 @@ void Simulation::touch() {
   p.request.page = static_cast<std::uint8_t>(page - extent * live->extent_bytes / kSmallestExtent);
   note("fault of buffer{} offset {} length {}{}", p.buffers[0], at, access.length,
        writes ? " writing" : "");
-  mover_.post(&p.request);
+  if (own_touches_ && touch_dice_() % 2 == 0) {
+    begin_own(p, told, posted);
+  } else {
+    mover_.post(&p.request);
+  }
+}
+
+// The mover need not step for such a touch, unless it says so.
+void Simulation::begin_own(Pending& p, bool told, bool posted) {
+  Job* const job = mover_.begin_touch(p.request, world_.now);
+  const bool needs = mover_.needs_step();
+  told_ = told || needs;
+  posted_ = posted || needs;
+  world_.crossed("own touch", job != nullptr, needs);
+  if (job != nullptr) {
+    own_reads_.push_back(
+        {job, world_.now + static_cast<std::int64_t>(10'000 + touch_dice_() % 400'000)});
+  }
+}
+
+std::int64_t Simulation::hangs_until(const Job& job) const {
+  for (unsigned tier = 0; tier < tiers(); ++tier) {
+    if (job.slots == &block(tier) && job.io.length != 0) {
+      return port(tier).hangs_until(block(tier).device_of(job.io.slot));
+    }
+  }
+  return 0;
+}
+
+void Simulation::end_own_reads() {
+  for (std::size_t i = 0; i < own_reads_.size();) {
+    Job& job = *own_reads_[i].job;
+    if (std::max(own_reads_[i].due, hangs_until(job)) > world_.now) {
+      ++i;
+      continue;
+    }
+    own_reads_.erase(own_reads_.begin() + static_cast<std::ptrdiff_t>(i));
+    begin_job(job, nullptr);
+    check(run_job(job), "a read by a toucher goes on without it");
+    mover_.end_touch(job, world_.now);
+    told_ = told_ || mover_.needs_step();
+    world_.crossed("own read", told_);
+  }
 }
 
 // The bytes may have been dropped or lost, while a discarding view is pending, or was, and its

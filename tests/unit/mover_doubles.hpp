@@ -133,6 +133,9 @@ class HeldPort final : public IoPort {
   std::uint64_t reads = 0, writes = 0;  ///< Ended without an error.
   int refuses_growth = 0;               ///< errno with which files refuse to grow; 0: they grow.
   unsigned growths = 0;                 ///< The number of requested growths.
+  unsigned own_reads = 0;               ///< By the threads that want the bytes.
+  int refuses_own_reads = 0;            ///< errno of these; 0: they work.
+  bool damages_own_reads = false;       ///< One byte differs from the one written.
 
   HeldPort(unsigned count, std::uint64_t limit) : bytes_(count), limit_(limit) {}
 
@@ -147,6 +150,16 @@ class HeldPort final : public IoPort {
   bool submit(const IoRequest& request) override {
     requests.push_back(request);
     return true;
+  }
+  bool reads_here() const override { return true; }
+  std::int32_t read_here(const IoRequest& request) override {
+    ++own_reads;
+    if (refuses_own_reads != 0) {
+      return -refuses_own_reads;
+    }
+    transfer(request);
+    *byte_of(request, 0) ^= std::byte{damages_own_reads};
+    return static_cast<std::int32_t>(request.length);
   }
   void flush() override {}
   std::size_t reap(std::span<IoCompletion> out) override {

@@ -234,6 +234,30 @@ class SteppedMover {
   }
   /// A thread touches an absent page of a mapped buffer.
   Call& touch(Handle handle, unsigned page, bool writes = false) {
+    Call& call = prepare_touch(handle, page, writes);
+    post(call);
+    settle();
+    return call;
+  }
+  /// Likewise, where the thread brings the page itself if it can. Returns the job that it then has.
+  Job* begin_touch(Call& call) {
+    Job* const job = mover.begin_touch(call.request, now);
+    note_needs();
+    return job;
+  }
+  void end_touch(Job& job) {
+    begin_job(job, nullptr);
+    EXPECT_TRUE(run_job(job));
+    mover.end_touch(job, now);
+    note_needs();
+  }
+  void note_needs() {
+    told_ = told_ || mover.needs_step();
+    const std::string wrong = mover.check_invariants();
+    EXPECT_EQ(wrong, "") << mover.describe();
+  }
+  bool told() const { return told_; }
+  Call& prepare_touch(Handle handle, unsigned page, bool writes = false) {
     constexpr auto kPages = static_cast<unsigned>(kExtent / kSmallestExtent);
     Call& call = prepare(RequestKind::acquire, {{handle, page * kSmallestExtent, 1, kRead, {}, 0}});
     call.views.clear();
@@ -241,8 +265,6 @@ class SteppedMover {
     call.request.in_parts = true;
     call.request.page = static_cast<std::uint8_t>(page % kPages);
     call.request.changes = writes;
-    post(call);
-    settle();
     return call;
   }
   Call& free(Handle handle) {

@@ -1,0 +1,301 @@
+// Mapped buffers with userfault=signal: a touch of absent bytes raises SIGBUS, and the touching
+// thread brings its page itself if it can. Goal: through the pointer everything works as without
+// the option. System calls on absent bytes fail, and signals that are not tiermem's reach the
+// program.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <setjmp.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/directory.hpp"
+#include "support/made.hpp"
+#include "support/pattern.hpp"
+#include "support/sanitizers.hpp"
+#include "tiermem/tiermem.hpp"
+
+namespace tiermem::test {
+namespace {
+
+const std::string kBySignal = "; userfault=signal";
+
+/// The parameter: the size of extents.
+struct MappedOwnTouches : ::testing::TestWithParam<std::uint64_t> {
+  void SetUp() override {
+    auto made = Context::create("dram=16M; nvme=" + directory.path() + ":512M" + kBySignal);
+    if (made.code() == Code::unsupported) {
+      GTEST_SKIP() << made.message();
+    }
+    ASSERT_TRUE(made.ok()) << made.message();
+    context = std::move(made).value();
+    buffer = *context->alloc(kBytes,
+                             {.extent_bytes = GetParam(), .flags = kMapped, .label = "by signal"});
+    words = {reinterpret_cast<std::uint64_t*>(*buffer.address()), buffer.size() / 8};
+  }
+  static constexpr std::uint64_t kBytes = 64 * kMiB;
+  Directory directory;
+  std::unique_ptr<Context> context;
+  Buffer buffer;
+  std::span<std::uint64_t> words;
+};
+INSTANTIATE_TEST_SUITE_P(Extents, MappedOwnTouches,
+                         ::testing::Values(4096, 65536, 131072, 2 * kMiB),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(MappedOwnTouches, four_times_the_memory_is_read_and_written_through_the_pointer) {
+  fill(words, 1);
+  EXPECT_EQ(wrong(words, 1), 0u);
+  const Stats stats = context->stats();
+  EXPECT_LE(stats.dram_used, 16 * kMiB);
+  EXPECT_GE(stats.demoted, 48 * kMiB);
+  EXPECT_GT(stats.faults, 0u);
+}
+
+// Single words at random, of which a quarter is in memory: pages come alone to extents in parts.
+// Each thread has words of its own, and knows their values.
+TEST_P(MappedOwnTouches, threads_that_touch_single_words_at_random_find_what_they_wrote) {
+  constexpr unsigned kThreads = 6;
+  constexpr std::size_t kStep = 4096 / 8;
+  const std::size_t pages = words.size() / kStep;
+  std::atomic<std::uint64_t> bad{0};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937_64 random(t);
+      std::vector<std::uint64_t> model(pages);
+      const unsigned touches = GetParam() > 1 * kMiB ? 300 : 6000;
+      for (unsigned i = 0; i < touches; ++i) {
+        const std::size_t page = random() % pages;
+        std::uint64_t& word = words[page * kStep + t];
+        bad += word != model[page] ? 1 : 0;
+        if (random() % 2 == 0) {
+          word = model[page] = random();
+        }
+      }
+      for (std::size_t page = t % 8; page < pages; page += 8) {
+        bad += words[page * kStep + t] != model[page] ? 1 : 0;
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    (void)buffer.evict(i % 4 * 16 * kMiB, 16 * kMiB);
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(bad, 0u);
+}
+
+TEST_P(MappedOwnTouches, emptied_pages_are_zero_and_errno_is_kept) {
+  fill(words, 2);
+  ASSERT_TRUE(buffer.evict(0, 4 * kMiB).ok());
+  errno = 77;
+  EXPECT_EQ(*const_cast<volatile std::uint64_t*>(&words[0]), word_at(2, 0));
+  EXPECT_EQ(*const_cast<volatile std::uint64_t*>(&words[1023]), word_at(2, 1023));
+  EXPECT_EQ(errno, 77);
+  ASSERT_EQ(madvise(&words[0], 8192, MADV_DONTNEED), 0);
+  EXPECT_EQ(words[0], 0u);
+  ASSERT_TRUE(buffer.evict(0, 4 * kMiB).ok());
+  EXPECT_EQ(words[0], 0u);
+  EXPECT_EQ(words[1023], 0u);
+  EXPECT_EQ(wrong(words.subspan(1024), 2, 1024), 0u);
+}
+
+TEST_P(MappedOwnTouches, system_calls_on_absent_bytes_fail) {
+  fill(words, 3);
+  ASSERT_TRUE(buffer.evict(0, 2 * kMiB).ok());
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  EXPECT_EQ(write(ends[1], &words[0], 4096), -1);
+  EXPECT_EQ(errno, EFAULT);
+  EXPECT_EQ(wrong(words, 3), 0u);
+  EXPECT_EQ(write(ends[1], &words[words.size() - 512], 4096), 4096);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+// Calls of tiermem touch the program's memory, too, some of them in threads of tiermem.
+TEST_P(MappedOwnTouches, the_calls_of_the_interface_read_and_write_such_memory) {
+  fill(words, 4);
+  auto other = *context->alloc(8 * kMiB, {.extent_bytes = 65536});
+  ASSERT_TRUE(buffer.evict().ok());
+  ASSERT_TRUE(other.write(0, words.data(), 4 * kMiB).ok());
+  ASSERT_TRUE(buffer.evict().ok());
+  ASSERT_TRUE(other.read(0, words.data() + 4 * kMiB / 8, 4 * kMiB).ok());
+  EXPECT_EQ(wrong(words.first(4 * kMiB / 8), 4), 0u);
+  EXPECT_EQ(wrong(words.subspan(4 * kMiB / 8, 4 * kMiB / 8), 4), 0u);
+}
+
+std::span<std::uint64_t> g_words;
+std::atomic<std::uint64_t> g_seen{0}, g_alarms{0};
+
+// The program's signals come while threads wait, and their handlers touch absent bytes.
+TEST_P(MappedOwnTouches, handlers_of_the_program_touch_absent_bytes) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "the thread sanitizer delivers signals later";
+  }
+  fill(words, 5);
+  g_words = words;
+  g_seen = g_alarms = 0;
+  struct sigaction ours {};
+  struct sigaction before {};
+  ours.sa_handler = [](int) {
+    const std::uint64_t n = g_alarms.fetch_add(1);
+    const std::size_t at = n * 0x9E3779B97F4A7C15u % g_words.size();
+    g_seen += g_words[at] == word_at(5, at) ? 1 : 0;
+  };
+  ours.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGALRM, &ours, &before), 0);
+  const bool large = GetParam() > 1 * kMiB;
+  const itimerval often = {{0, large ? 20'000 : 500}, {0, large ? 20'000 : 500}}, never = {};
+  ASSERT_EQ(setitimer(ITIMER_REAL, &often, nullptr), 0);
+  std::uint64_t bad = 0;
+  std::mt19937_64 random(7);
+  for (unsigned i = 0; i < (large ? 300 : 3000) || g_alarms < 20; ++i) {
+    const std::size_t at = random() % words.size();
+    bad += *const_cast<volatile std::uint64_t*>(&words[at]) != word_at(5, at) ? 1 : 0;
+  }
+  ASSERT_EQ(setitimer(ITIMER_REAL, &never, nullptr), 0);
+  sigaction(SIGALRM, &before, nullptr);
+  EXPECT_EQ(bad, 0u);
+  EXPECT_EQ(g_seen, g_alarms);
+}
+
+TEST_P(MappedOwnTouches, two_contexts_serve_their_own_touches) {
+  Directory another;
+  auto second = make_context("dram=16M; nvme=" + another.path() + ":512M" + kBySignal);
+  auto its = *second->alloc(kBytes, {.extent_bytes = GetParam(), .flags = kMapped});
+  const std::span<std::uint64_t> more = {reinterpret_cast<std::uint64_t*>(*its.address()),
+                                         its.size() / 8};
+  std::thread thread([&] { fill(more, 6); });
+  fill(words, 7);
+  thread.join();
+  EXPECT_EQ(wrong(more, 6), 0u);
+  EXPECT_EQ(wrong(words, 7), 0u);
+  its = {};
+  second.reset();
+  EXPECT_EQ(wrong(words, 7), 0u);
+}
+
+sigjmp_buf back;
+struct sigaction found {};
+void* not_ours = nullptr;
+
+void on_bus(int signal, siginfo_t* info, void* more) {
+  if (info->si_addr == not_ours) {
+    siglongjmp(back, 1);
+  }
+  found.sa_sigaction(signal, info, more);
+}
+
+// Returns the address of a page of a file that ends before it.
+void* behind_a_file(const Directory& directory) {
+  const int fd = open(directory.path().c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  void* const page = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0);
+  close(fd);
+  return page;
+}
+
+// The program sets its own handler later, and calls the one that it replaced.
+TEST_P(MappedOwnTouches, a_handler_of_the_program_that_calls_the_one_before_keeps_them_working) {
+  not_ours = behind_a_file(directory);
+  struct sigaction ours {};
+  ours.sa_sigaction = on_bus;
+  ours.sa_flags = SA_SIGINFO | SA_NODEFER;
+  sigfillset(&ours.sa_mask);
+  ASSERT_EQ(sigaction(SIGBUS, &ours, &found), 0);
+  fill(words, 8);
+  bool caught = false;
+  if (sigsetjmp(back, 1) == 0) {
+    (void)*static_cast<volatile char*>(not_ours);
+  } else {
+    caught = true;
+  }
+  EXPECT_TRUE(caught);
+  EXPECT_EQ(wrong(words, 8), 0u);
+  sigaction(SIGBUS, &found, nullptr);
+  munmap(not_ours, 4096);
+}
+
+/// Returns how a child of fork ends that does `what`: its signal, or 0.
+int signal_of_child(const std::function<void()>& what) {
+  const pid_t child = fork();
+  if (child == 0) {
+    what();
+    _exit(0);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  // A sanitizer's handler reports and exits.
+  const bool reported =
+      (kAddressSanitizer || kThreadSanitizer) && WIFEXITED(status) && WEXITSTATUS(status) != 0;
+  return WIFSIGNALED(status) ? WTERMSIG(status) : reported ? -1 : 0;
+}
+
+TEST_P(MappedOwnTouches, touches_that_are_mistakes_are_the_end) {
+  fill(words, 9);
+  EXPECT_NE(signal_of_child([&] { (void)*static_cast<volatile char*>(behind_a_file(directory)); }),
+            0);
+  EXPECT_NE(signal_of_child([&] { (void)*const_cast<volatile std::uint64_t*>(&words[0]); }), 0)
+      << "a child of fork has none of it";
+  EXPECT_NE(signal_of_child([&] {
+              Directory own;
+              auto made = make_context("dram=16M; nvme=" + own.path() + ":512M" + kBySignal);
+              auto gone = *made->alloc(4 * kMiB, {.extent_bytes = GetParam(), .flags = kMapped});
+              auto* const data = reinterpret_cast<volatile char*>(*gone.address());
+              data[0] = 1;
+              gone = {};
+              made.reset();
+              (void)data[0];
+            }),
+            0)
+      << "after the end of its context";
+  EXPECT_EQ(wrong(words, 9), 0u);
+}
+
+TEST(OwnTouches, what_cannot_be_says_why) {
+  for (const char* const more : {"; fork=follow", "; mechanism=remap", "; mechanism=in_place"}) {
+    auto refused = Context::create("dram=16M; nvme=off" + kBySignal + more);
+    ASSERT_EQ(refused.code(), Code::unsupported) << more;
+    EXPECT_SAYS(refused, "userfault=signal");
+  }
+}
+
+// Bytes of an adopted file that have changed since are never shown.
+TEST(OwnTouches, a_page_that_cannot_be_read_is_sigbus) {
+  if (Context::create("dram=16M; nvme=off" + kBySignal).code() == Code::unsupported) {
+    GTEST_SKIP() << "no userfaultfd with signals";
+  }
+  const Directory directory;
+  const std::string path = directory.path() + "/file";
+  const int fd = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
+  EXPECT_NE(signal_of_child([&] {
+              auto context = make_context("dram=16M; nvme=off" + kBySignal);
+              auto buffer = context->adopt_file(path.c_str(), 0, 0,
+                                                {.extent_bytes = 65536, .flags = kMapped});
+              auto* const data = reinterpret_cast<const volatile char*>(*buffer->address());
+              if (data[0] != 0 || ftruncate(fd, 4096) != 0) {
+                _exit(0);
+              }
+              (void)data[512 << 10];
+            }),
+            0);
+  close(fd);
+}
+
+}  // namespace
+}  // namespace tiermem::test
