@@ -205,12 +205,14 @@ void pass_on(const Handler& handler, siginfo_t* info, void* context) {
     }
     return;  // The repeated touch ends the process.
   }
-  sigset_t mask = before.sa_mask;
+  // As the kernel would have set it for that handler. Ours may have more signals blocked.
+  sigset_t mask;
+  must(::sigorset(&mask, &static_cast<const ucontext_t*>(context)->uc_sigmask, &before.sa_mask));
   if ((before.sa_flags & SA_NODEFER) == 0) {
     must(sigaddset(&mask, signal));
   }
   sigset_t old;
-  must(::pthread_sigmask(SIG_BLOCK, &mask, &old));
+  must(::pthread_sigmask(SIG_SETMASK, &mask, &old));
   if ((before.sa_flags & SA_SIGINFO) != 0) {
     before.sa_sigaction(signal, info, context);
   } else {

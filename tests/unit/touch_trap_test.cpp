@@ -141,21 +141,24 @@ TEST_F(RegisteredTrap, a_system_call_on_absent_bytes_fails) {
   close(ends[1]);
 }
 
-// Returns the signal that ends a child with a trap of its own. `ends`: its answers have ended
-// before the touch.
-int signal_of_child(TouchTrap::Answer answer, bool ends) {
+// Returns how a child with a trap of its own ends. It touches absent memory, and no answer comes.
+// `ends`: its answers have ended before the touch. `before`: its handler of SIGBUS.
+int end_of_child(bool ends, void (*before)(int)) {
   const pid_t child = fork();
   if (child == 0) {
-    signal(SIGBUS, SIG_DFL);
+    struct sigaction action {};
+    action.sa_handler = before;
     alarm(20);
     const Userfault userfault = Userfault::open(UserfaultUse::signal);
     auto trap = TouchTrap::create(TouchTrap::Kind::registered);
     auto* const memory = static_cast<std::byte*>(
         mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    if (userfault.register_missing(memory, 4096) != 0 || !(*trap)->add(memory, 4096).ok()) {
+    // The first trap of the process finds the handler.
+    if (sigaction(SIGBUS, &action, nullptr) != 0 || userfault.register_missing(memory, 4096) != 0 ||
+        !(*trap)->add(memory, 4096).ok()) {
       _exit(1);
     }
-    (*trap)->answer_by(answer, nullptr);
+    (*trap)->answer_by([](void*, const UserfaultEvent&) { return false; }, nullptr);
     if (ends) {
       (*trap)->answer_by(nullptr, nullptr);
     }
@@ -164,15 +167,32 @@ int signal_of_child(TouchTrap::Answer answer, bool ends) {
   }
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);
-  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  return status;
 }
 
 TEST_F(RegisteredTrap, what_nobody_answers_is_the_end) {
   if (kAddressSanitizer || kThreadSanitizer) {
     GTEST_SKIP() << "a sanitizer reports the signal and exits";
   }
-  EXPECT_EQ(signal_of_child([](void*, const UserfaultEvent&) { return false; }, false), SIGBUS);
-  EXPECT_EQ(signal_of_child([](void*, const UserfaultEvent&) { return true; }, true), SIGBUS);
+  for (const bool ends : {false, true}) {
+    const int status = end_of_child(ends, SIG_DFL);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS) << ends << status;
+  }
+}
+
+// It runs as without a trap: other signals are not blocked.
+TEST(RegisteredTraps, the_handler_before_gets_what_nobody_answers) {
+  struct sigaction now {};
+  ASSERT_EQ(sigaction(SIGBUS, nullptr, &now), 0);
+  if (now.sa_handler != SIG_DFL || !Userfault::open(UserfaultUse::signal).ok()) {
+    GTEST_SKIP() << "there is a handler already, of a sanitizer or an earlier test";
+  }
+  const int status = end_of_child(false, [](int) {
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    _exit(sigismember(&blocked, SIGBUS) == 1 && sigismember(&blocked, SIGUSR1) == 0 ? 77 : 1);
+  });
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 77) << status;
 }
 
 }  // namespace
