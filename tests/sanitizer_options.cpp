@@ -15,7 +15,9 @@ OPTIONS_OF(__ubsan_default_options) {
   return "print_stacktrace=1";
 }
 
-// Children of fork start threads, because tiermem guarantees that this works.
+// Children of fork start threads, because tiermem guarantees that this works. A handler of SIGBUS
+// allocates memory (userfault=signal): it interrupts touches of mapped buffers only, and no code of
+// malloc makes these.
 OPTIONS_OF(__tsan_default_options) {
-  return "die_after_fork=0:second_deadlock_stack=1";
+  return "die_after_fork=0:second_deadlock_stack=1:report_signal_unsafe=0";
 }
