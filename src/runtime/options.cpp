@@ -141,7 +141,7 @@ constexpr std::array kOptions = {
            "userfaultfd. `off`: not used even if the kernel offers it. `user_mode`: only user-mode "
            "faults are served, so system calls on absent bytes of mapped buffers fail with EFAULT. "
            "`signal`: the same, and touches raise SIGBUS: the touching thread brings its page "
-           "itself, which is fastest for small touches at random.",
+           "itself, which takes the least processor time for small touches at random.",
            "MappedUserMode.system_calls_on_absent_bytes_fail_and_touches_do_not",
            set<&Config::userfault>},
     Option{"checksum", choice, "on", 0, 0, "off|on", "TIERMEM_CHECKSUM",
