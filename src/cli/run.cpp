@@ -329,9 +329,10 @@ int judge_faults(const Arguments& arguments, const Config& config, Variables& va
     return complain(kUsage, "run: userfault=off tiers nothing under a program; remove it");
   }
   if (config.userfault == UserfaultUse::signal) {
-    return complain(kUsage,
-                    "run: userfault=signal is for programs that are linked with tiermem, because "
-                    "it needs their handlers of SIGBUS and fails their system calls; remove it");
+    return complain(
+        kUsage,
+        "run: userfault=signal is for programs that are linked with tiermem: touches are "
+        "signals, and system calls on absent pages fail; remove it");
   }
   const Userfault userfault = Userfault::open(config.userfault);
 #if defined(__x86_64__)
