@@ -127,8 +127,13 @@ Status mapped_steps(Session& session) {
 
 namespace {
 
+/// Misses teach which pages stay in memory. Three memories of them come first.
 PageTouches by_zipf(bool writes) {
-  return {.pages = 2 * kDram / kPage, .touches = 60'000, .zipf = 0.99, .writes = writes};
+  return {.pages = 2 * kDram / kPage,
+          .touches = 60'000,
+          .settle = 2'000'000,
+          .zipf = 0.99,
+          .writes = writes};
 }
 
 }  // namespace

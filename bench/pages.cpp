@@ -64,7 +64,8 @@ class PageWorkload : public Workload {
 
   double run(std::byte* data) override {
     std::atomic<std::uint64_t> wrong{0}, written{0};
-    const std::uint64_t each = touches_.touches / touches_.threads;
+    const bool settles = runs_ == 0 && touches_.settle != 0;
+    const std::uint64_t each = (settles ? touches_.settle : touches_.touches) / touches_.threads;
     ++runs_;
     const double start = now_seconds();
     const auto part = [&](unsigned thread) {

@@ -13,6 +13,7 @@ namespace tiermem::bench {
 struct PageTouches {
   std::uint64_t pages = 0;    ///< A power of two.
   std::uint64_t touches = 0;  ///< Touches of one run, over all threads.
+  std::uint64_t settle = 0;   ///< Touches of the first run, which is not measured; 0: as others.
   unsigned threads = 1;       ///< More than one: read-only.
   double zipf = 0;            ///< The exponent, below 1; 0: uniform.
   bool writes = false;
