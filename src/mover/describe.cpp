@@ -29,9 +29,11 @@ std::string Mover::describe() const {
   }
   text += desk_.describe_requests();
   engine_.each_transfer([&](const Transfer& transfer) {
-    text += fmt::format("  transfer {}: {} in stage {}, extent {} space {}\n",
+    const auto* const parts = if_is<PromoteParts>(&transfer);
+    text += fmt::format("  transfer {}: {} in stage {}, extent {} space {}{}\n",
                         transfer.job.transfer, kind_name(transfer.kind), stage_name(transfer.stage),
-                        transfer.ref, transfer.space);
+                        transfer.ref, transfer.space,
+                        parts != nullptr && parts->by_toucher ? ", by its toucher" : "");
   });
   unsigned listed = 0;  // The first of the resident extents.
   for (std::uint32_t index = 0; index < residency_.buffers.used() && listed < 64; ++index) {

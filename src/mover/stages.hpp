@@ -136,7 +136,7 @@ inline constexpr StageChange kStageChanges[] = {
     {TransferKind::demote_parts, Stage::hash, Stage::whole},
     {TransferKind::demote_parts, Stage::hash, Stage::remap},
     {TransferKind::demote_parts, Stage::write, Stage::write, true},
-    {TransferKind::demote_parts, Stage::write, Stage::whole, true},
+    {TransferKind::demote_parts, Stage::write, Stage::whole},
     {TransferKind::demote_parts, Stage::write, Stage::slot, true},
     {TransferKind::demote_parts, Stage::write, Stage::remap},
     {TransferKind::demote_parts, Stage::whole, Stage::read},

@@ -407,10 +407,20 @@ bool Context::Impl::answer_touch(const UserfaultEvent& touch) {
   if (!ReserveScope::is_on()) {
     reserve.emplace();
   }
+  const auto as_mover = [this](const auto& body) {
+    bool waits = false;
+    {
+      const std::lock_guard lock(mover_mutex_);
+      body();
+      waits = mover_->needs_step();
+    }
+    if (waits) {
+      port_->wake();
+    }
+  };
   OwnTouch own;
-  bool answered = true, waits = false;
-  {
-    const std::lock_guard lock(mover_mutex_);
+  bool answered = true;
+  as_mover([&] {
     own_touch_ = &own;
     try {
       answered = faults_.answer_own(touch);
@@ -418,22 +428,11 @@ bool Context::Impl::answer_touch(const UserfaultEvent& touch) {
       host_space_->wake(touch.address);  // It is touched again.
     }
     own_touch_ = nullptr;
-    waits = mover_->needs_step();
-  }
-  if (waits) {
-    port_->wake();
-  }
+  });
   if (own.job != nullptr) {
     begin_job(*own.job, nullptr);
-    (void)run_job(*own.job);
-    {
-      const std::lock_guard lock(mover_mutex_);
-      mover_->end_touch(*own.job, now_ns());
-      waits = mover_->needs_step();
-    }
-    if (waits) {
-      port_->wake();
-    }
+    (void)run_job(*own.job);  // No copy of opaque memory: it ends.
+    as_mover([&] { mover_->end_touch(*own.job, now_ns()); });
   }
   return answered;
 }
@@ -441,7 +440,7 @@ bool Context::Impl::answer_touch(const UserfaultEvent& touch) {
 // Passes a request of faults_ to the mover. The first one of a thread that answers its own touch is
 // that of the touch; the others read ahead.
 void Context::Impl::post_fault(Request& request) {
-  if (!host_space_->signals() || own_touch_ == nullptr || own_touch_->posted || !open()) {
+  if (own_touch_ == nullptr || own_touch_->posted || !open()) {
     post(request, !serves_faults_);
     return;
   }

@@ -351,7 +351,7 @@ void HostSpace::allow_writes(std::byte* address, std::uint64_t bytes) {
     userfault_.wake(address, bytes);
   }
   for (std::uint64_t at = 0; signals() && at < bytes; at += host::kPage) {
-    trap_->wake(page_of(address + at));
+    wake(address + at);
   }
 }
 
@@ -369,7 +369,7 @@ void HostSpace::refuse_store(const Fault& fault, std::byte* extent, std::uint64_
                 "the thread has ended, and its store with it");
   }
   if (signals()) {
-    trap_->wake(page_of(fault.address));
+    wake(fault.address);
   }
 }
 
@@ -395,12 +395,10 @@ void HostSpace::clear_poison(std::byte* address, std::uint64_t bytes) {
 
 void HostSpace::fill_hole(std::byte* address) {
   std::byte* const page = page_of(address);
-  // The kernel fills holes of closed windows by itself.
-  if (!closes() && userfault_.zero(page, host::kPage) != 0 && !signals()) {
-    userfault_.wake(page, host::kPage);  // A page has arrived.
-  }
-  if (trap_ != nullptr) {
-    trap_->wake(page);
+  // The kernel fills holes of closed windows by itself. Elsewhere zeros wake the waiters in the
+  // kernel, unless a page has arrived.
+  if (closes() || userfault_.zero(page, host::kPage) != 0 || signals()) {
+    wake(page);
   }
 }
 

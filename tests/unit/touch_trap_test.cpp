@@ -170,7 +170,7 @@ int end_of_child(bool ends, void (*before)(int)) {
   return status;
 }
 
-TEST_F(RegisteredTrap, what_nobody_answers_is_the_end) {
+TEST_F(RegisteredTrap, unanswered_touch_ends_the_process) {
   if (kAddressSanitizer || kThreadSanitizer) {
     GTEST_SKIP() << "a sanitizer reports the signal and exits";
   }
@@ -181,7 +181,7 @@ TEST_F(RegisteredTrap, what_nobody_answers_is_the_end) {
 }
 
 // It runs as without a trap: other signals are not blocked.
-TEST(RegisteredTraps, the_handler_before_gets_what_nobody_answers) {
+TEST(RegisteredTraps, unanswered_touch_goes_to_the_handler_before) {
   struct sigaction now {};
   ASSERT_EQ(sigaction(SIGBUS, nullptr, &now), 0);
   if (now.sa_handler != SIG_DFL || !Userfault::open(UserfaultUse::signal).ok()) {
