@@ -225,7 +225,7 @@ Status two_threads(Session& session, Context& context, bool same) {
   auto words = std::make_unique<std::array<Word, 2>>();
   return session.compare(
       same ? "acquire_release_hit_2_threads_same" : "acquire_release_hit_2_threads", "ns",
-      Better::lower, same ? bars::kHitShared : bars::kHitMany,
+      Better::lower, same ? bars::kHitShared : bars::kHitTwo,
       [&] {
         const double value = timed_on_two(kRounds, [&](unsigned thread) { hits[thread](); });
         return sample(value, hits[0].failed() || hits[1].failed());

@@ -227,7 +227,7 @@ Desk::Arm Desk::arm_leave(Request& request, Need& need) {
     return Arm::wait_pins;
   }
   for (unsigned space = 0; space < directory_.spaces(); ++space) {
-    const ExtentBits bits = directory_.word(space, need.ref).load();
+    const ExtentBits bits = directory_.bits(space, need.ref);
     if (!bits.readable() && extent.parts == 0) {
       continue;
     }

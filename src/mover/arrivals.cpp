@@ -23,9 +23,9 @@ bool Promoter::take_over(Promote& transfer) {
       return false;
     }
   }
-  ExtentWord& source = directory_.word(transfer.source, transfer.ref);
-  transfer.took_over =
-      !directory_.in_window(transfer.ref, transfer.source) && source.try_take_over();
+  (void)directory_.bits(transfer.source, transfer.ref);  // Views may have been released since.
+  transfer.took_over = !directory_.in_window(transfer.ref, transfer.source) &&
+                       directory_.word(transfer.source, transfer.ref).try_take_over();
   return transfer.took_over;
 }
 

@@ -94,6 +94,7 @@ void Carrier::abandon() {
 
 bool Carrier::start_copy(Transfer& transfer, unsigned space) {
   transfer.copied = static_cast<std::uint8_t>(space);
+  (void)directory_.bits(space, transfer.ref);  // Ends the bias.
   return directory_.word(space, transfer.ref).start_copy();
 }
 

@@ -40,8 +40,8 @@ bool Demoter::start(ExtentRef ref, unsigned space, bool evict_after, Priority pr
   if (directory_.mapped(ref)) {
     return start_withdraw(ref, space, evict_after, priority, some);
   }
-  const ExtentBits bits = directory_.word(space, ref).note_known_elsewhere();
-  if (!bits.readable() || bits.writers() != 0) {
+  if (!directory_.word(space, ref).note_known_elsewhere().readable() ||
+      directory_.bits(space, ref).writing()) {
     return false;
   }
   const unsigned not_asked = not_offered(ref);

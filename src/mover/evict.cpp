@@ -9,9 +9,11 @@ namespace tiermem {
 
 bool TransferEngine::start_evict(ExtentRef ref, unsigned space, Priority priority, Leaves leaves) {
   const Extent& extent = directory_.at(ref);
-  const ExtentBits bits = directory_.word(space, ref).load();
-  if (extent.transfer != 0 || extent.holds != 0 || !directory_.has_frame(ref, space) ||
-      bits.pinned()) {
+  if (extent.transfer != 0 || extent.holds != 0 || !directory_.has_frame(ref, space)) {
+    return false;
+  }
+  const ExtentBits bits = directory_.bits(space, ref);
+  if (bits.pinned()) {
     return false;
   }
   Placement::Victim victim = as_victim(ref, space, bits);
@@ -79,7 +81,7 @@ bool TransferEngine::leave(ExtentRef ref, unsigned space, bool even_dirty, PageM
   }
   if (extent.parts != 0 && !extent.charged) {
     word.set_phase(Phase::outgoing);
-  } else if (!word.try_outgoing(even_dirty)) {
+  } else if (directory_.bits(space, ref).pinned() || !word.try_outgoing(even_dirty)) {
     return false;
   }
   const FrameId frame = directory_.frame(space, ref);

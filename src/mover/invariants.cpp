@@ -404,6 +404,9 @@ std::string Mover::check_counts() {
     return fmt::format("{} bytes are spare, and {} counted", residency_.spares.count().bytes,
                        residency_.spares.bytes());
   }
+  if (!residency_.extents.test_consistent(residency_.buffers.used_extents())) {
+    return "the counts of groups and blocks of extents are not those of their bits";
+  }
   if (!residency_.buffers.test_consistent()) {
     return "the counts of buffers and extents are not those of the records";
   }

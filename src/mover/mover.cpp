@@ -126,6 +126,9 @@ void Mover::decide() {
       break;
     }
     // A pin may have been released before the flag was set: look once more.
+    if (residency_.any_biased.load(std::memory_order_relaxed)) {
+      heavy_fence();  // The same for slots. Extents that are biased later end that by another one.
+    }
   }
   room_.settle();
 }

@@ -83,7 +83,7 @@ void Queries::fill_info(std::uint32_t index, BufferInfo& info) const {
   directory_.each_begun(
       first, first + static_cast<std::uint32_t>(info.extents), [&](ExtentRef ref) {
         ++begun;
-        const ExtentBits bits = directory_.word(kHost, ref).load();
+        const ExtentBits bits = directory_.bits(kHost, ref);
         if (bits.readable()) {
           info.resident += info.extent_bytes;
           info.dirty += bits.dirty() ? info.extent_bytes : 0;

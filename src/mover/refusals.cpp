@@ -44,7 +44,7 @@ bool Refusals::any_pin() const {
     for (ExtentRef ref = first; ref < first + record.extents.load(std::memory_order_relaxed);
          ++ref) {
       for (unsigned space = 0; space < memories_.spaces(); ++space) {
-        if (directory_.word(space, ref).load().pinned()) {
+        if (directory_.bits(space, ref).pinned()) {
           return true;
         }
       }
@@ -163,7 +163,7 @@ std::uint64_t Refusals::pinned_bytes(const MemoryLedger& memory) const {
     const ExtentRef end = first + record.extents.load(std::memory_order_relaxed);
     directory_.each_begun(first, end, [&](ExtentRef ref) {
       const bool here = &memories_.of(space, directory_.frame(space, ref)) == &memory;
-      pinned += here && directory_.word(space, ref).load().pinned() ? directory_.bytes_of(ref) : 0;
+      pinned += here && directory_.bits(space, ref).pinned() ? directory_.bytes_of(ref) : 0;
     });
   }
   return pinned;

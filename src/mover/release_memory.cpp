@@ -14,7 +14,7 @@ Desk::Arm Desk::arm_release_memory(Request& request, Need& need) {
   if (extent.transfer != 0) {
     return Arm::wait_transfer;
   }
-  const ExtentBits bits = directory_.word(need.space, need.ref).load();
+  const ExtentBits bits = directory_.bits(need.space, need.ref);
   if (!bits.readable()) {
     return Arm::ready;
   }
@@ -25,7 +25,7 @@ Desk::Arm Desk::arm_release_memory(Request& request, Need& need) {
     return extent.transfer != 0 ? Arm::wait_transfer : Arm::ready;
   }
   const MemoryLedger& memory = memories_.of(need.space, directory_.frame(need.space, need.ref));
-  if (directory_.word(need.space, need.ref).load().pinned() || memories_.freeing(kHost) ||
+  if (directory_.bits(need.space, need.ref).pinned() || memories_.freeing(kHost) ||
       (!memory.lost && refusals_.tries_again(memory))) {
     return Arm::wait_pins;
   }

@@ -8,11 +8,11 @@ namespace tiermem {
 
 bool Relocator::can_start(ExtentRef ref, unsigned space) const {
   const Extent& extent = directory_.at(ref);
-  const ExtentBits bits = directory_.word(space, ref).load();
   // A mapped file that is read-only leaves its window only by being dropped.
-  return bits.phase() == Phase::exclusive && !bits.pinned() && extent.transfer == 0 &&
+  return directory_.word(space, ref).load().phase() == Phase::exclusive && extent.transfer == 0 &&
          extent.holds == 0 && extent.parts == 0 && !extent.stuck &&
-         directory_.touchable(ref) == directory_.mapped(ref);
+         directory_.touchable(ref) == directory_.mapped(ref) &&
+         !directory_.bits(space, ref).pinned();
 }
 
 bool Relocator::start(ExtentRef ref, unsigned space, FrameId to, Priority priority, bool climbs) {

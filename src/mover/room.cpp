@@ -210,9 +210,7 @@ bool Room::searched(const MemoryLedger& memory) const {
 Recency::Candidate Room::candidate(ExtentRef ref, MemoryLedger& memory) {
   const unsigned space = memory.space;
   Extent& extent = directory_.at(ref);
-  ExtentWord& word = directory_.word(space, ref);
-  const ExtentBits bits = word.load();
-  bool referenced = word.take_referenced();
+  bool referenced = directory_.word(space, ref).take_referenced();
   const bool ahead = extent.prefetched && space == kHost;
   if (extent.uses != 0 && referenced && memory.rank() == preferred(ref, space)) {
     extent.uses = 0;
@@ -226,9 +224,13 @@ Recency::Candidate Room::candidate(ExtentRef ref, MemoryLedger& memory) {
   // A prefetched extent waits for its use, unless prefetched bytes would crowd out everything else.
   const bool awaited = ahead && extent.prefetched &&
                        memory.unused_prefetched <= memory.tier->usage().budget / 2 && !desperate_;
+  // An extent that stays for its use keeps its bias.
+  const ExtentBits bits =
+      referenced ? directory_.word(space, ref).load() : directory_.bits(space, ref);
+  const bool pinned = referenced ? bits.counted_pins() : bits.pinned();
   // Dirty bytes without another copy can leave only if they can be written down now.
   const Placement::Victim victim = engine_.as_victim(ref, space, bits);
-  return {.movable = directory_.has_frame(ref, space) && !bits.pinned() && extent.transfer == 0 &&
+  return {.movable = directory_.has_frame(ref, space) && !pinned && extent.transfer == 0 &&
                      extent.holds == 0 && Placement::can_leave(victim) && !awaited &&
                      !engine_.is_stuck(ref),
           .referenced = referenced,

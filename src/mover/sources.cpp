@@ -100,7 +100,7 @@ void Promoter::serve_recopies() {
   waiting.swap(recopies_);
   for (const std::uint32_t at : waiting) {
     Promote& transfer = carrier_.at<Promote>(at);
-    if (directory_.word(transfer.source, transfer.ref).load().has_writer()) {
+    if (directory_.bits(transfer.source, transfer.ref).has_writer()) {
       recopies_.push_back(at);
     } else if (memories_.space(transfer.space).host_addressable()) {
       land(transfer);

@@ -16,7 +16,7 @@ void Queries::describe_location(const Request& request) const {
       directory_.readable_elsewhere(ref, kNoSpace);  // The host before any device.
   const Phase host = directory_.word(kHost, ref).load().phase();
   for (unsigned space = 0; space < directory_.spaces(); ++space) {
-    where.pinned = where.pinned || directory_.word(space, ref).load().pinned();
+    where.pinned = where.pinned || directory_.bits(space, ref).pinned();
   }
   const std::uint64_t inside = span.offset & ((std::uint64_t{1} << span.shift) - 1);
   const PageMask page = extent.parts >> (inside / kSmallestExtent % kMostParts);

@@ -15,7 +15,7 @@ bool Demoter::start_withdraw(ExtentRef ref, unsigned space, bool evict_after, Pr
                              PageMask some) {
   ExtentWord& word = directory_.word(space, ref);
   const PageMask pages = directory_.at(ref).parts;
-  if (stuck_.is_stuck(directory_.at(ref), carrier_.now()) || word.load().pinned()) {
+  if (stuck_.is_stuck(directory_.at(ref), carrier_.now()) || directory_.bits(space, ref).pinned()) {
     return false;
   }
   const unsigned not_asked = not_offered(ref);

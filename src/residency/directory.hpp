@@ -28,7 +28,7 @@ inline std::uint64_t bytes_of_pages(PageMask pages) {
 class Directory {
  public:
   explicit Directory(Residency& residency)
-      : extents_(&residency.extents), buffers_(&residency.buffers) {}
+      : extents_(&residency.extents), buffers_(&residency.buffers), residency_(&residency) {}
 
   unsigned spaces() const { return extents_->spaces(); }
 
@@ -58,6 +58,16 @@ class Directory {
   }
   Extent& at(ExtentRef ref) const { return extents_->at(ref); }
   ExtentWord& word(unsigned space, ExtentRef ref) const { return extents_->word(space, ref); }
+  /// The word, with pins in the slots of views found out: `pinned` and `has_writer` are exact. To
+  /// be used before each decision that depends on them. If the extent is biased, it costs a system
+  /// call and the bias.
+  ExtentBits bits(unsigned space, ExtentRef ref) const {
+    ExtentWord& its = word(space, ref);
+    if (its.load().slot_pins()) {
+      residency_->count_slot_pins(ref, 1);
+    }
+    return its.load();
+  }
   FrameId& frame(unsigned space, ExtentRef ref) const { return extents_->frame(space, ref); }
   /// The host's address of the bytes: see Extents::address().
   std::atomic<std::byte*>& address(ExtentRef ref) const { return extents_->address(ref); }
@@ -193,6 +203,7 @@ class Directory {
 
   Extents* extents_;
   Buffers* buffers_;
+  Residency* residency_;
 };
 
 }  // namespace tiermem

@@ -35,6 +35,14 @@
 //   and no writer pinned, in one CAS. It is a flag and not a count of writes: a count could wrap
 //   during one slow copy, and the old bytes would count as the newest. An extent has at most one
 //   transfer, so the flag has one owner; Carrier::end clears it.
+// * `biased` means that a caller may pin the extent by its view's slot alone, without a change of
+//   the word: it publishes the slot, runs the light half of a fence, and finds `biased` and a phase
+//   that lets it in. `slot_pins` means that slots may hold such pins. It is set together with
+//   `biased`, and counts as a writer's pin. Residency::count_slot_pins clears both: it clears
+//   `biased`, runs the heavy half of the fence, reads the slots, and adds their pins to the counts.
+//   A caller that published its slot before the fence is found there, and one that published it
+//   later finds `biased` clear. A caller sets both flags while it holds a pin that counts, if
+//   neither is set. It does not during a copy, which would then be in vain. Host space only.
 // * `zero` (host space only) means never written: no frame, no slot, reads as zeros.
 // * `vacant` (host space only) is the same with a frame that holds old bytes of the same domain. It
 //   is never `dirty`. An extent is `booked`, and cannot become vacant, if its bytes have been in a
@@ -132,7 +140,9 @@ struct BasicExtentBits {
   static constexpr std::uint64_t kKnownElsewhere = 1u << 5;
   static constexpr std::uint64_t kAtHome = 1u << 6;
   static constexpr std::uint64_t kCopying = 1u << 7;
-  static constexpr unsigned kWriterShift = 8;
+  static constexpr std::uint64_t kBiased = 1u << 8;
+  static constexpr std::uint64_t kSlotPins = 1u << 9;
+  static constexpr unsigned kWriterShift = 10;
   static constexpr unsigned kReaderShift = kWriterShift + kWriterBits;
   static constexpr std::uint64_t kWriterOne = std::uint64_t{1} << kWriterShift;
   static constexpr std::uint64_t kReaderOne = std::uint64_t{1} << kReaderShift;
@@ -154,13 +164,17 @@ struct BasicExtentBits {
   bool known_elsewhere() const { return (bits & kKnownElsewhere) != 0; }
   bool at_home() const { return (bits & kAtHome) != 0; }
   bool copying() const { return (bits & kCopying) != 0; }
+  bool biased() const { return (bits & kBiased) != 0; }
+  /// Returns whether slots of views may hold pins that the counts do not have.
+  bool slot_pins() const { return (bits & kSlotPins) != 0; }
   std::uint32_t readers() const {
     return static_cast<std::uint32_t>((bits & kReaderMask) >> kReaderShift);
   }
   std::uint32_t writers() const {
     return static_cast<std::uint32_t>((bits & kWriterMask) >> kWriterShift);
   }
-  bool pinned() const { return (bits & kPinMask) != 0; }
+  bool pinned() const { return (bits & (kPinMask | kSlotPins)) != 0; }
+  bool counted_pins() const { return (bits & kPinMask) != 0; }
   bool readable() const { return phase() == Phase::shared || phase() == Phase::exclusive; }
   bool writable() const { return phase() == Phase::exclusive; }
   /// For views: an extent at home counts as absent. One comparison, as in the hit path.
@@ -172,14 +186,26 @@ struct BasicExtentBits {
   bool view_writable() const {
     return (bits & (kPhaseMask | kAtHome)) == static_cast<std::uint64_t>(Phase::exclusive);
   }
+  /// Returns whether a slot that was published before holds the extent for a view.
+  bool readable_by_slot() const {
+    const std::uint64_t phase = bits & (kPhaseMask | kAtHome | kBiased);
+    return phase == (static_cast<std::uint64_t>(Phase::exclusive) | kBiased) ||
+           phase == (static_cast<std::uint64_t>(Phase::shared) | kBiased);
+  }
+  bool writable_by_slot() const {
+    return (bits & (kPhaseMask | kAtHome | kBiased | kDirty)) ==
+           (static_cast<std::uint64_t>(Phase::exclusive) | kBiased | kDirty);
+  }
+  /// Returns whether there are writers: a pin that counts, or one that a slot may hold.
+  bool writing() const { return (bits & (kWriterMask | kSlotPins)) != 0; }
   /// Returns whether a writer's pin counts. In another phase, its thread is about to remove the
   /// pin.
-  bool has_writer() const { return view_writable() && writers() != 0; }
+  bool has_writer() const { return view_writable() && writing(); }
   /// Returns whether the bytes are those that the copy in progress has read: no writer came since
   /// it began.
   bool unwritten() const { return copying() && !has_writer(); }
 };
-using ExtentBits = BasicExtentBits<28, 28, 1u << 20>;
+using ExtentBits = BasicExtentBits<26, 28, 1u << 20>;
 /// Linux has at most 2^22 threads (PID_MAX_LIMIT).
 static_assert(ExtentBits::kMostAdders >= std::uint64_t{1} << 22);
 static_assert(ExtentBits::kReaderShift + 28 == 64);
@@ -258,6 +284,18 @@ class BasicExtentWord {
       return false;
     }
     return true;
+  }
+
+  /// Lets callers pin by their slots alone from now on. The caller holds a pin that counts. A hint:
+  /// it may do nothing.
+  void bias() noexcept {
+    std::uint64_t seen = bits_.load(std::memory_order_acquire);
+    const ExtentBits now{seen};
+    if (now.view_readable() && !now.copying() && !now.slot_pins()) {
+      // Partner: end_bias. Nothing else depends on the order.
+      bits_.compare_exchange_weak(seen, seen | ExtentBits::kBiased | ExtentBits::kSlotPins,
+                                  std::memory_order_relaxed);
+    }
   }
 
   /// exclusive → vacant: the buffer was freed, and only this frame has its bytes.
@@ -345,10 +383,20 @@ class BasicExtentWord {
                     std::memory_order_acq_rel);
     changed(from, Phase::none);
   }
+  /// From here on callers add pins that count. Sequentially consistent, because the heavy half of a
+  /// fence follows, and a look at the slots.
+  void end_bias() noexcept { bits_.fetch_and(~ExtentBits::kBiased, std::memory_order_seq_cst); }
+  /// The counts have all pins, and no slot can hold another one since end_bias(). One thread at a
+  /// time. As an acquire it sees the bytes of each writer that was found to have released.
+  void clear_slot_pins() noexcept {
+    assert(!load().biased());
+    bits_.fetch_and(~ExtentBits::kSlotPins, std::memory_order_acq_rel);
+  }
   /// In a child of fork, for an extent that does not follow: the threads that held or were adding
   /// pins do not exist. A thread that had claimed the extent does not exist either.
   void drop_pins(bool claimed) noexcept {
-    bits_.fetch_and(~ExtentBits::kPinMask, std::memory_order_relaxed);
+    bits_.fetch_and(~(ExtentBits::kPinMask | ExtentBits::kBiased | ExtentBits::kSlotPins),
+                    std::memory_order_relaxed);
     if (claimed) {
       undo_claim();
     }

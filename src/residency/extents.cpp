@@ -1,6 +1,8 @@
 // The memory cost of extents.
 #include "residency/extents.hpp"
 
+#include <bit>
+
 #include "base/checked.hpp"
 
 namespace tiermem {
@@ -74,6 +76,20 @@ void Extents::drop_levels(ExtentRef ref) noexcept {
   const std::uint64_t bit = std::uint64_t{1} << (ref / kBlock % 64);
   blocks_with_levels_ -= (bits & bit) != 0 ? 1 : 0;
   bits &= ~bit;
+}
+
+bool Extents::test_consistent(ExtentRef end) const noexcept {
+  std::uint64_t groups = 0, begun = 0, touched = 0, with_levels = 0;
+  for (std::uint64_t group = 0; group * kGroup < end; group += kGroupsInBlock) {
+    const std::uint64_t bits = groups_[group / 64] & block_bits(group);
+    groups += static_cast<unsigned>(std::popcount(bits));
+    begun += bits != 0 ? 1 : 0;
+    const std::uint64_t block = group / kGroupsInBlock;
+    touched += touched_[block / 64] >> (block % 64) & 1;
+    with_levels += with_levels_[block / 64] >> (block % 64) & 1;
+  }
+  return groups == groups_begun_ && begun == blocks_begun_ && touched == blocks_touched_ &&
+         with_levels == blocks_with_levels_;
 }
 
 std::uint64_t Extents::metadata_bytes() const noexcept {

@@ -225,6 +225,9 @@ class Extents {
   /// Returns the memory of the records of extents in bytes, including those of the policy, in whole
   /// pages.
   std::uint64_t metadata_bytes() const noexcept;
+  /// Returns whether the counts of groups and blocks are those of the bits, for extents before
+  /// `end`.
+  bool test_consistent(ExtentRef end) const noexcept;
 
  private:
   std::uint64_t replica_bytes() const noexcept {

@@ -1,6 +1,7 @@
 // Lists of ranges, and the messages for invalid accesses.
 #include "residency/residency.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -120,6 +121,104 @@ void Residency::unpin(PinnedRun run) noexcept {
   unpin_in(run);
 }
 
+// Begins anew, so that the inline part keeps its span in registers.
+bool Residency::hit_by_count(const Access& access, ViewRecord& view) noexcept {
+  Span span;
+  if (resolve_in<true>(access, span) != Code::ok) {
+    return false;
+  }
+  const PinnedRun run = span.run();
+  if (!pin_in(span, run)) {
+    return false;
+  }
+  if (!fill_in<true>(span, run, view, 0)) {
+    unpin(run);
+    return false;
+  }
+  bias_some(span, view);
+  return true;
+}
+
+bool Residency::rest_held_by_slot(ExtentWord* first, std::uint32_t count, bool writes) noexcept {
+  return std::all_of(first + 1, first + count,
+                     [writes](ExtentWord& word) { return held_by_slot(word, writes); });
+}
+
+// The mover may have seen it.
+void Residency::undo_slot(std::uint64_t life, PinnedRun run) noexcept {
+  views.undo(life);
+  slot_freed(life, run);
+}
+
+void Residency::bias(const Span& span) noexcept {
+  any_biased.store(true, std::memory_order_relaxed);
+  for (ExtentRef ref = span.first; ref < span.first + span.count; ++ref) {
+    extents.word(kHost, ref).bias();
+  }
+}
+
+// One thread at a time: an extent that is biased in between would lose its flag otherwise.
+void Residency::count_slot_pins(ExtentRef first, std::uint32_t count) noexcept {
+  const auto alone = views.lock_counting();
+  ExtentWord* const words = &extents.word(kHost, first);
+  bool biased = false;
+  for (ExtentWord* word = words; word != words + count; ++word) {
+    if (word->load().biased()) {
+      word->end_bias();
+      biased = true;
+    }
+  }
+  if (biased) {
+    heavy_fence();
+  }
+  bool all = true;
+  views.each_slot_pin([&](std::uint64_t life, PinnedRun run) {
+    all = (!run.overlaps(first, count) || count_pins(life, run)) && all;
+  });
+  for (std::uint32_t i = 0; all && i < count; ++i) {
+    words[i].clear_slot_pins();
+  }
+}
+
+// The view holds its extents by its slot, so each takes another pin. Otherwise its thread is about
+// to find out that it does not, and to free the slot.
+bool Residency::count_pins(std::uint64_t life, PinnedRun run) noexcept {
+  ExtentWord* const first = &extents.word(kHost, run.first());
+  if ((run.writes() ? first->pin_write() : first->pin_read()) != Pin::ok ||
+      !pin_rest(first, run.count(), run.writes())) {
+    return !views.lives(life);
+  }
+  views.set_counted(life);
+  heavy_fence();
+  if (!views.lives(life) && views.take_counted(life)) {
+    unpin(run);
+  }
+  return true;
+}
+
+// The slot holds the extents while they get pins that count.
+bool Residency::end_and_keep(const ViewRecord& view, PinnedRun& run) noexcept {
+  const std::uint64_t life = read_once(view.token[0]);
+  const PinnedRun told{read_once(view.token[1])};
+  if (!told.in_slot()) {
+    return views.end(view, run) != 0;
+  }
+  if (!views.is_held(view)) {
+    return false;
+  }
+  ExtentWord* const first = &extents.word(kHost, told.first());
+  if ((told.writes() ? first->pin_write() : first->pin_read()) != Pin::ok ||
+      !pin_rest(first, told.count(), told.writes())) {
+    return false;  // The limit of pins was reached: the view stays.
+  }
+  if (views.end(view, run) == 0) {
+    unpin(told);  // Another thread was quicker.
+    return false;
+  }
+  slot_freed(life, told);
+  return true;
+}
+
 bool Residency::fill_view(const Span& span, ViewRecord& view, std::int32_t thread) noexcept {
   return fill_in<false>(span, span.run(), view, thread);
 }
@@ -205,15 +304,20 @@ Code Residency::make_spare(Handle handle) noexcept {
     return Code::stale_handle;
   }
   // Either all of it, or none except for a single extent that another thread is just checking.
+  ExtentWord* const words = &extents.word(kHost, first);
+  if (may && std::any_of(words, words + shape.extents,
+                         [](const ExtentWord& word) { return word.load().slot_pins(); })) {
+    count_slot_pins(first, shape.extents);
+  }
   const auto plain = [&](std::uint32_t i) {
-    const ExtentBits bits = extents.word(kHost, first + i).load();
+    const ExtentBits bits = words[i].load();
     return bits.phase() == Phase::exclusive && !bits.pinned() && !bits.known_elsewhere();
   };
   for (std::uint32_t i = 0; may && i < shape.extents; ++i) {
     may = plain(i);
   }
   for (std::uint32_t i = 0; may && i < shape.extents; ++i) {
-    may = extents.word(kHost, first + i).try_vacate();
+    may = words[i].try_vacate();
   }
   if (!may || !spares.put(Buffers::index_of(handle), shape)) {
     return Code::busy;
@@ -240,8 +344,14 @@ Code Residency::try_acquire(std::span<const Access> list, std::span<ViewRecord> 
     if (code == Code::ok && !has_addresses(span)) [[unlikely]] {
       code = Code::busy;
     } else if (code == Code::ok) [[likely]] {
+      if (span.space == kHost && hit_by_slot(span, out[i])) [[likely]] {
+        continue;
+      }
       if (has_vacant(span) ? pin_vacant(span, list.size() == 1) : pin(span)) [[likely]] {
         if (fill_view(span, out[i])) [[likely]] {
+          if (span.space == kHost) {
+            bias_some(span, out[i]);
+          }
           continue;
         }
         unpin(span.run());

@@ -1,6 +1,7 @@
 // The callers' side of residency: acquire and release of resident bytes. No lock, no system call,
-// no allocation; one atomic add per extent in each direction. Everything else is a miss, which the
-// mover handles.
+// no allocation. Extents that are often viewed are pinned by the slots of their views, without an
+// atomic change; others by one atomic add per extent in each direction. Everything else is a miss,
+// which the mover handles.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "os/asymmetric_fence.hpp"
 #include "residency/buffers.hpp"
 #include "residency/extents.hpp"
 #include "residency/spares.hpp"
@@ -99,6 +101,8 @@ class Residency {
   Code try_acquire(std::span<const Access> list, std::span<ViewRecord> out) noexcept;
   /// Ends one view. Returns false if it is not held.
   bool end(const ViewRecord& view) noexcept;
+  /// Ends one view, and keeps its pins, which count, for unpin(). Returns false if it is not held.
+  bool end_and_keep(const ViewRecord& view, PinnedRun& run) noexcept;
   /// Ends all views of the list. Skips those that are not held, and then returns invalid_argument.
   Code release(std::span<const ViewRecord> list) noexcept;
 
@@ -109,6 +113,11 @@ class Residency {
   /// For the mover only: pins one extent that is on its way to a device, for a stream that waits
   /// for it.
   bool pin_incoming(const Span& span) noexcept;
+  /// Ends the bias of neighbouring extents of the host, and adds the pins in slots to the counts of
+  /// their words. The words keep the flag for such pins if a thread is about to find that its slot
+  /// came too late; that thread then calls `wake`, as for a release. Reads all slots. Costs a
+  /// system call if an extent is biased, and one for each view that holds one by its slot.
+  void count_slot_pins(ExtentRef first, std::uint32_t count) noexcept;
   /// Fills a view of pinned extents. `thread`: the owner of the view if the caller works for
   /// another thread; 0: the caller. Returns false if the max number of views is held; the pins
   /// still belong to the caller.
@@ -126,7 +135,13 @@ class Residency {
 
   /// The mover waits for pins to be released and wants to be told. Sequentially consistent with the
   /// pin counts: either the mover sees the released pin, or the releasing thread sees this flag.
+  /// The same holds for slots, by the halves of a fence.
   std::atomic<bool> pins_wanted{false};
+  /// An extent was biased. Never cleared.
+  std::atomic<bool> any_biased{false};
+  /// A view biases its extents if its slot has a number that this divides: often enough for a loop,
+  /// and seldom enough that a few views of short-lived bytes cost no fence.
+  std::uint32_t bias_each = 64;
   void (*wake)(void*) = nullptr;
   void* wake_argument = nullptr;
   /// The GPU of each device space. Set before the first access, like the members below.
@@ -174,8 +189,30 @@ class Residency {
   static constexpr std::uint32_t kMostSpareExtents = 64;  // One bit for each in pin_vacant.
   bool pin_rest(ExtentWord* first, std::uint32_t count, bool writes) noexcept;
   void unpin_in(PinnedRun run) noexcept;
+  bool hit_by_slot(const Span& span, ViewRecord& view) noexcept;
+  bool hit_by_count(const Access& access, ViewRecord& view) noexcept;
+  static bool held_by_slot(ExtentWord& word, bool writes) noexcept;
+  static bool rest_held_by_slot(ExtentWord* first, std::uint32_t count, bool writes) noexcept;
+  void undo_slot(std::uint64_t life, PinnedRun run) noexcept;
+  bool count_pins(std::uint64_t life, PinnedRun run) noexcept;
+  void bias_some(const Span& span, const ViewRecord& view) noexcept {
+    if (LiveViews::is_nth(view.token[0], bias_each)) [[unlikely]] {
+      bias(span);
+    }
+  }
+  void bias(const Span& span) noexcept;
+  template <bool kHostOnly>
+  void show_in(const Span& span, ViewRecord& view) noexcept;
   template <bool kHostOnly>
   bool fill_in(const Span& span, PinnedRun run, ViewRecord& view, std::int32_t thread) noexcept;
+  /// After the slot of a view was freed that was its pin.
+  [[gnu::always_inline]] void slot_freed(std::uint64_t life, PinnedRun run) noexcept {
+    light_fence();
+    if (views.take_counted(life)) [[unlikely]] {
+      unpin(run);
+    }
+    tell_of_release();
+  }
   void tell_of_release() noexcept {
     if (pins_wanted.load(std::memory_order_seq_cst) && wake != nullptr) [[unlikely]] {
       wake(wake_argument);
@@ -183,7 +220,7 @@ class Residency {
   }
 };
 
-// ---- The hit path. It is inline and in one piece, because each call and each spilled register
+// ---- The hit path. It is inline for biased extents, because each call and each spilled register
 // costs as much as a pin.
 
 /// Reads a field of a caller's record exactly once. Another thread of the program may change the
@@ -292,9 +329,7 @@ template <bool kHostOnly>
 }
 
 template <bool kHostOnly>
-[[gnu::always_inline]] inline bool Residency::fill_in(const Span& span, PinnedRun run,
-                                                      ViewRecord& view,
-                                                      std::int32_t thread) noexcept {
+[[gnu::always_inline]] inline void Residency::show_in(const Span& span, ViewRecord& view) noexcept {
   if (kHostOnly || span.space == kHost) {
     std::byte* window = span.record->windows[kHost].load(std::memory_order_relaxed);
     const std::uint64_t mask = (std::uint64_t{1} << span.shift) - 1;
@@ -308,7 +343,54 @@ template <bool kHostOnly>
   }
   view.length = span.length;
   view.flags = 0;
+}
+
+template <bool kHostOnly>
+[[gnu::always_inline]] inline bool Residency::fill_in(const Span& span, PinnedRun run,
+                                                      ViewRecord& view,
+                                                      std::int32_t thread) noexcept {
+  show_in<kHostOnly>(span, view);
   return views.add(view, span.buffer, run, thread);
+}
+
+// The slot was published before.
+[[gnu::always_inline]] inline bool Residency::held_by_slot(ExtentWord& word, bool writes) noexcept {
+  const ExtentBits bits = word.load();
+  if (!(writes ? bits.writable_by_slot() : bits.readable_by_slot())) [[unlikely]] {
+    return false;
+  }
+  if (!bits.referenced()) [[unlikely]] {
+    word.touch();
+  }
+  return true;
+}
+
+// Pins a range of the host by the slot of its view. Returns false, and changes nothing, if it is
+// not biased or not resident.
+[[gnu::always_inline]] inline bool Residency::hit_by_slot(const Span& span,
+                                                          ViewRecord& view) noexcept {
+  ExtentWord* const word = &extents.word(kHost, span.first);
+  if (!word->load().biased()) {
+    return false;  // A guess, which saves the slot.
+  }
+  const PinnedRun run = span.run().as_slot();
+  const std::uint64_t life = views.take(span.buffer, run);
+  if (life == 0) [[unlikely]] {
+    return false;
+  }
+  light_fence();
+  // The generation comes last, as in pin_in(): a thread that frees the buffer changes it before the
+  // mover reads the slots.
+  if (!held_by_slot(*word, span.writes) ||
+      (span.count > 1 && !rest_held_by_slot(word, span.count, span.writes)) || span.stale())
+      [[unlikely]] {
+    undo_slot(life, run);
+    return false;
+  }
+  show_in<true>(span, view);
+  view.token[0] = life;
+  view.token[1] = run.bits;
+  return true;
 }
 
 [[gnu::always_inline]] inline bool Residency::hit(const Access& access, ViewRecord& view) noexcept {
@@ -316,23 +398,20 @@ template <bool kHostOnly>
   if (resolve_in<true>(access, span) != Code::ok) [[unlikely]] {
     return false;
   }
-  const PinnedRun run = span.run();
-  if (!pin_in(span, run)) [[unlikely]] {
-    return false;
-  }
-  if (!fill_in<true>(span, run, view, 0)) [[unlikely]] {
-    unpin(run);
-    return false;
-  }
-  return true;
+  return hit_by_slot(span, view) || hit_by_count(access, view);
 }
 
 [[gnu::always_inline]] inline bool Residency::end(const ViewRecord& view) noexcept {
   PinnedRun run;
-  if (!views.end(view, run)) [[unlikely]] {
+  const std::uint64_t life = views.end(view, run);
+  if (life == 0) [[unlikely]] {
     return false;
   }
-  unpin_in(run);
+  if (run.in_slot()) [[likely]] {
+    slot_freed(life, run);
+  } else {
+    unpin_in(run);
+  }
   return true;
 }
 

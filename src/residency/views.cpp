@@ -91,7 +91,10 @@ ThreadRecord& ThreadRecord::mine() {
 __thread LiveViews::Mine LiveViews::t_mine __attribute__((tls_model("initial-exec"))) = {0, 0, 0};
 
 LiveViews::LiveViews(std::uint64_t tag)
-    : id_(g_next_id.fetch_add(1)), held_(tag << kTagShift | kHeld), slots_(kMaxViews) {
+    : id_(g_next_id.fetch_add(1)),
+      held_(tag << kTagShift | kHeld),
+      slots_(kMaxViews),
+      counted_(kMaxViews) {
   const std::lock_guard lock(g_mutex);
   pthread_key_t key{};
   if (g_key.load(std::memory_order_relaxed) == kNoKey &&
@@ -209,15 +212,25 @@ void LiveViews::set_stamp() noexcept {
   t_mine.stamp = stamp_of(coarse_now_ns(), this_thread());
 }
 
+// The view may be released twice at the same instant, and the owner of the slot may have filled it
+// again since: a store would end that view.
+std::uint64_t LiveViews::end_elsewhere(ViewSlot& slot, std::uint64_t token,
+                                       PinnedRun& run) noexcept {
+  std::uint64_t seen = token;
+  return slot.life.compare_exchange_strong(seen, token & ~kHeld, std::memory_order_acq_rel)
+             ? token
+             : end_left(token, run);
+}
+
 // The slot may belong to another view by now.
-bool LiveViews::end_left(std::uint64_t token, PinnedRun& run) noexcept {
+std::uint64_t LiveViews::end_left(std::uint64_t token, PinnedRun& run) noexcept {
   if (!any_left_.load(std::memory_order_relaxed)) {
-    return false;
+    return 0;
   }
   const ArenaScope inside;
   const std::lock_guard lock(mutex_);
   run.bits = 0;
-  return left_.erase(token) != 0;
+  return left_.erase(token) != 0 ? token : 0;
 }
 
 bool LiveViews::take_free_chunk(std::uint32_t& chunk) {
@@ -249,7 +262,8 @@ bool LiveViews::new_chunk(std::uint32_t& chunk) {
     }
   }
   chunk = given_out();
-  if (chunk == kMaxViews / kChunk || !slots_.commit((chunk + 1) * std::size_t{kChunk})) {
+  const std::size_t wanted = (chunk + 1) * std::size_t{kChunk};
+  if (chunk == kMaxViews / kChunk || !slots_.commit(wanted) || !counted_.commit(wanted)) {
     return false;
   }
   if (free_chunks_.capacity() <= chunk) {

@@ -6,6 +6,11 @@
 // at the same instant may both pass this check; the pin count is the second safeguard
 // (ExtentWord::unpin_*).
 //
+// The slot of a view can be its pin (PinnedRun::in_slot, extent_state.hpp). Such a view has changed
+// no word, and Residency::count_slot_pins finds it. If two threads release a view at the same
+// instant, the later one must not end the next view of the slot. So only the thread that fills the
+// slot ends its view by a plain store.
+//
 // The token of a view identifies the pins twice. It has the pins to drop, so that a release knows
 // which word to change without waiting for the slot. It also has the slot's life, which must match
 // before anything is changed. A life carries the tag of its context, so a token of another context
@@ -28,7 +33,8 @@ namespace tiermem {
 
 struct ThreadRecord;
 
-/// The pins of a view in one word: first extent, number of extents, space, and whether it writes.
+/// The pins of a view in one word: first extent, number of extents, whether its slot is the pin,
+/// space, and whether it writes.
 struct PinnedRun {
   std::uint64_t bits = 0;
 
@@ -43,6 +49,15 @@ struct PinnedRun {
   }
   unsigned space() const noexcept { return static_cast<unsigned>(bits >> 61) & 3; }
   bool writes() const noexcept { return bits >> 63 != 0; }
+  /// Returns whether the slot of the view is its pin, instead of the counts in the words.
+  bool in_slot() const noexcept { return (bits & kInSlot) != 0; }
+  PinnedRun as_slot() const noexcept { return {bits | kInSlot}; }
+  bool overlaps(ExtentRef from, std::uint32_t n) const noexcept {
+    return first() < from + n && from < first() + count();
+  }
+
+ private:
+  static constexpr std::uint64_t kInSlot = std::uint64_t{1} << 60;
 };
 static_assert(kMaxSpaces <= 4);
 
@@ -82,10 +97,17 @@ class LiveViews {
   /// another thread. Returns false if kMaxViews are held, or if the allocation of a record fails.
   [[gnu::always_inline]] bool add(ViewRecord& view, Handle buffer, PinnedRun run,
                                   std::int32_t thread = 0) {
+    const std::uint64_t life = take(buffer, run, thread);
+    view.token[0] = life;
+    view.token[1] = run.bits;
+    return life != 0;
+  }
+  /// Records a view and returns its life, or 0 as add() returns false.
+  [[gnu::always_inline]] std::uint64_t take(Handle buffer, PinnedRun run, std::int32_t thread = 0) {
     std::uint32_t index = t_mine.next;
     if (t_mine.context != id_ || !is_free(index)) [[unlikely]] {
       if (!turn_to_free()) {
-        return false;
+        return 0;
       }
       index = t_mine.next;
     }
@@ -103,13 +125,19 @@ class LiveViews {
     const std::uint64_t life =
         ((slot.life.load(std::memory_order_relaxed) + kUseOne) & kUseMask) | held_ | index;
     slot.life.store(life, std::memory_order_release);
-    view.token[0] = life;
-    view.token[1] = run.bits;
-    return true;
+    return life;
+  }
+  /// Ends a view that the calling thread has taken, and has shown to no other thread.
+  void undo(std::uint64_t life) noexcept {
+    slots_[life & (kMaxViews - 1)].life.store(life & ~kHeld, std::memory_order_release);
+  }
+  /// Returns whether this is the n-th view of its thread, or a multiple of that, in its chunk.
+  static bool is_nth(std::uint64_t life, std::uint32_t n) noexcept {
+    return ((life & (kMaxViews - 1)) + 1) % n == 0;
   }
 
-  /// Ends a view. Returns false if it is not from this context or was ended before.
-  [[gnu::always_inline]] bool end(const ViewRecord& view, PinnedRun& run) noexcept {
+  /// Ends a view. Returns its life, or 0 if it is not from this context or was ended before.
+  [[gnu::always_inline]] std::uint64_t end(const ViewRecord& view, PinnedRun& run) noexcept {
     const std::uint64_t token = view.token[0];
     ViewSlot& slot = slots_[token & (kMaxViews - 1)];  // A slot that was never used has no kHeld.
     run.bits = view.token[1];
@@ -117,12 +145,54 @@ class LiveViews {
         slot.run.load(std::memory_order_relaxed) != run.bits) [[unlikely]] {
       return end_left(token, run);
     }
-    slot.life.store(token & ~kHeld, std::memory_order_release);
-    return true;
+    if (is_mine(static_cast<std::uint32_t>(token) & (kMaxViews - 1))) [[likely]] {
+      slot.life.store(token & ~kHeld, std::memory_order_release);
+      return token;
+    }
+    return end_elsewhere(slot, token, run);
+  }
+  /// Returns whether the view has not ended.
+  bool is_held(const ViewRecord& view) const noexcept {
+    const std::uint64_t token = view.token[0];
+    return (token & kHeld) != 0 && lives(token) &&
+           slots_[token & (kMaxViews - 1)].run.load(std::memory_order_relaxed) == view.token[1];
   }
   /// Returns whether another context created this token, if it is a token at all.
   bool is_foreign(const ViewRecord& view) const noexcept {
     return (view.token[0] & kHeld) != 0 && view.token[0] >> kTagShift != held_ >> kTagShift;
+  }
+
+  // ---- Pins in slots that become pins that count
+
+  /// For the thread that counts them, one at a time.
+  std::unique_lock<std::mutex> lock_counting() { return std::unique_lock(mutex_); }
+  /// Calls `visit(life, run)` for every view that is pinned by its slot alone.
+  template <typename Visit>
+  void each_slot_pin(Visit&& visit) {
+    const std::uint32_t end = chunks_.load(std::memory_order_acquire) * kChunk;
+    for (std::uint32_t index = 0; index < end; ++index) {
+      const ViewSlot& slot = slots_[index];
+      const std::uint64_t life = slot.life.load(std::memory_order_acquire);
+      const PinnedRun run{slot.run.load(std::memory_order_relaxed)};
+      if ((life & kHeld) != 0 && run.in_slot() &&
+          counted_[index].load(std::memory_order_relaxed) != life) {
+        visit(life, run);
+      }
+    }
+  }
+  /// The words count the pins of this view. Its end takes them off. The caller next runs the heavy
+  /// half of a fence, and takes them off itself if the view ended before.
+  void set_counted(std::uint64_t life) noexcept {
+    counted_[life & (kMaxViews - 1)].store(life, std::memory_order_release);
+  }
+  bool lives(std::uint64_t life) const noexcept {
+    return slots_[life & (kMaxViews - 1)].life.load(std::memory_order_acquire) == life;
+  }
+  /// After the view has ended: returns true, once, if its pins count and are to be taken off.
+  bool take_counted(std::uint64_t life) noexcept {
+    std::atomic<std::uint64_t>& counted = counted_[life & (kMaxViews - 1)];
+    return counted.load(std::memory_order_relaxed) == life &&
+           counted.compare_exchange_strong(life, 0, std::memory_order_acq_rel);
   }
 
   /// Calls `visit(holder)` for every live view, as it is at present.
@@ -142,7 +212,10 @@ class LiveViews {
   }
   std::uint64_t count();
   /// For a context that has ended: see ReservedArray.
-  void release_memory() noexcept { slots_.release_memory(); }
+  void release_memory() noexcept {
+    slots_.release_memory();
+    counted_.release_memory();
+  }
 
   /// Called for all contexts by the forking thread, while no other thread is inside. A view that
   /// another thread holds stays held in the child.
@@ -162,6 +235,7 @@ class LiveViews {
         const std::uint64_t life = slot.life.load(std::memory_order_relaxed);
         left_.insert(life);
         slot.life.store(life & ~kHeld, std::memory_order_relaxed);
+        counted_[index].store(0, std::memory_order_relaxed);
       }
     }
     any_left_.store(!left_.empty());
@@ -202,6 +276,10 @@ class LiveViews {
     // Acquire: the thread that freed it has finished reading the slot.
     return (slots_[index].life.load(std::memory_order_acquire) & kHeld) == 0;
   }
+  /// Returns whether the calling thread fills this slot.
+  bool is_mine(std::uint32_t index) const noexcept {
+    return t_mine.context == id_ && (index ^ t_mine.next) < kChunk;
+  }
   static std::uint64_t stamp_of(std::int64_t ns, std::int32_t thread) noexcept {
     return static_cast<std::uint64_t>(ns / kNanosPerMilli) << kThreadBits |
            (static_cast<std::uint64_t>(thread) & kMaxThread);
@@ -209,7 +287,9 @@ class LiveViews {
   static std::int64_t coarse_now_ns() noexcept;
   [[gnu::noinline, gnu::cold]] static void set_stamp() noexcept;
   [[gnu::noinline, gnu::cold]] bool turn_to_free() noexcept;
-  [[gnu::noinline, gnu::cold]] bool end_left(std::uint64_t token, PinnedRun& run) noexcept;
+  [[gnu::noinline]] std::uint64_t end_elsewhere(ViewSlot& slot, std::uint64_t token,
+                                                PinnedRun& run) noexcept;
+  [[gnu::noinline, gnu::cold]] std::uint64_t end_left(std::uint64_t token, PinnedRun& run) noexcept;
   bool new_chunk(std::uint32_t& chunk);
   bool take_free_chunk(std::uint32_t& chunk);
   Vector<std::uint32_t>& chunks_of_thread();
@@ -220,6 +300,8 @@ class LiveViews {
   const std::uint64_t id_;    // Id of this context, never reused: the key of the threads' caches.
   const std::uint64_t held_;  // The part of a life that every held slot shares: tag and kHeld.
   ReservedArray<ViewSlot> slots_;
+  /// By slot: the life of its view, if that is pinned by the slot and the words count it, too.
+  ReservedArray<std::atomic<std::uint64_t>> counted_;
   std::atomic<std::uint32_t> chunks_{0};  // Number of chunks ever allocated.
   LiveViews* next_ = nullptr;             // Next in the list of contexts.
   // Written under mutex_: left_ is not empty.

@@ -111,7 +111,7 @@ Result<bool> Context::Impl::release_after(std::span<const ViewRecord> views,
   }
   for (const ViewRecord& view : views) {
     PinnedRun run;
-    if (residency.views.end(view, run)) {
+    if (residency.end_and_keep(view, run)) {
       release->runs.push_back(run);
     }
   }

@@ -37,6 +37,7 @@ class Contention {
         residency_(static_cast<std::uint32_t>(kTimesMemory * frames_),
                    static_cast<std::uint32_t>(kTimesMemory * frames_), 1),
         mover_(residency_, spaces(), slots(), nullptr, workers_, options()) {
+    residency_.bias_each = 1;
     for (std::uint64_t i = 0; i < kTimesMemory * frames_; ++i) {
       BufferShape shape;
       shape.bytes = kExtent;

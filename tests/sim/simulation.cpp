@@ -49,7 +49,9 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
   file_dice_.seed(seed + 0xD1B54A32D192ED03u);
   touch_dice_.seed(seed + 0xDA942042E4DD58B5u);
   own_touches_ = touch_dice_() % 2 == 0;
+  slot_dice_.seed(seed + 0x27D4EB2F165667C5u);
   known_dice_.seed(seed + 0x9E3779B97F4A7C15u);
+  residency_.bias_each = seed % 4 == 0 ? 8 : 1;
   residency_.wake = [](void* self) { static_cast<Simulation*>(self)->told_ = true; };
   residency_.wake_argument = this;
   if (world_.one_in(2)) {

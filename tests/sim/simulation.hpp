@@ -197,6 +197,7 @@ class Simulation {
   void fill_sparsely(const Held& held);
   void compare(const Held& held);
   void use_view();
+  void view_again(std::size_t at);
   void touch();
   void touch_now(Live& live, const Access& access, bool writes);
   bool prepared_anew(const Live& live, const Access& access);
@@ -332,6 +333,7 @@ class Simulation {
   std::mt19937_64 memory_dice_;  // Likewise: chooses a memory of the host.
   std::mt19937_64 file_dice_;    // For mapped files: all else is as without them.
   std::mt19937_64 touch_dice_;   // For touching threads that read themselves.
+  std::mt19937_64 slot_dice_;    // For views of what is viewed already.
   bool own_touches_ = false;
   std::vector<OwnRead> own_reads_;
   std::mt19937_64 known_dice_;  // Separate, so that it does not change the draws of other calls.

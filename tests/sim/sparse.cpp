@@ -33,6 +33,7 @@ class Sparse {
         // behind it.
         residency_(16, 4 * kMany, has_device_ ? 2 : 1),
         mover_(residency_, spaces(), slots_, nullptr, workers_, options()) {
+    residency_.bias_each = 1;
     residency_.device_space[1] = &device_;
     device_.copy_by(workers_);
     make(1);

@@ -127,15 +127,39 @@ void Simulation::compare(const Held& held) {
   }
 }
 
+// As a program that often views the same bytes: a view biases their extents, and the next one is
+// pinned by its slot. The draws are separate, as for touches.
+void Simulation::view_again(std::size_t at) {
+  for (std::uint64_t n = slot_dice_() % 4; n > 0 && held_.size() < 64; --n) {
+    const std::size_t buffer = held_[at].buffer;
+    Access access = held_[at].access;
+    if (freed(buffer) || access.where.kind == Kind::gpu) {
+      return;
+    }
+    access.mode &= ~std::uint32_t{kDiscard};
+    access.mode = access.mode == 0 ? std::uint32_t{kWrite} : access.mode;
+    ViewRecord view;
+    ++world_.calls;
+    const Code code = residency_.try_acquire({&access, 1}, {&view, 1});
+    check(code == Code::ok || code == Code::busy, "a second view: " + std::string(code_name(code)));
+    if (code == Code::ok) {
+      note("another view of buffer{} offset {}", buffer, access.offset);
+      granted({access}, {view}, {buffer});
+    }
+  }
+}
+
 void Simulation::use_view() {
   if (held_.empty()) {
     return;
   }
-  Held& held = held_[world_.below(held_.size())];
-  if (!arrived(held) || broken(held)) {
+  const std::size_t at = world_.below(held_.size());
+  if (!arrived(held_[at]) || broken(held_[at])) {
     return;
   }
-  compare(held);
+  compare(held_[at]);
+  view_again(at);
+  Held& held = held_[at];
   if (held.access.mode != kRead && swarm_.sparse && world_.one_in(4)) {
     return fill_sparsely(held);
   }
