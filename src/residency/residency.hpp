@@ -187,6 +187,8 @@ class Residency {
            extents <= kMostSpareExtents;
   }
   static constexpr std::uint32_t kMostSpareExtents = 64;  // One bit for each in pin_vacant.
+  // The mover may have to count all pins of a view, in one step.
+  static constexpr std::uint32_t kMostBySlot = 4096;
   bool pin_rest(ExtentWord* first, std::uint32_t count, bool writes) noexcept;
   void unpin_in(PinnedRun run) noexcept;
   bool hit_by_slot(const Span& span, ViewRecord& view) noexcept;
@@ -196,7 +198,7 @@ class Residency {
   void undo_slot(std::uint64_t life, PinnedRun run) noexcept;
   bool count_pins(std::uint64_t life, PinnedRun run) noexcept;
   void bias_some(const Span& span, const ViewRecord& view) noexcept {
-    if (LiveViews::is_nth(view.token[0], bias_each)) [[unlikely]] {
+    if (LiveViews::is_nth(view.token[0], bias_each) && span.count <= kMostBySlot) [[unlikely]] {
       bias(span);
     }
   }
@@ -370,7 +372,7 @@ template <bool kHostOnly>
 [[gnu::always_inline]] inline bool Residency::hit_by_slot(const Span& span,
                                                           ViewRecord& view) noexcept {
   ExtentWord* const word = &extents.word(kHost, span.first);
-  if (!word->load().biased()) {
+  if (span.count > kMostBySlot || !word->load().biased()) {
     return false;  // A guess, which saves the slot.
   }
   const PinnedRun run = span.run().as_slot();

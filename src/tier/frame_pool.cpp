@@ -252,7 +252,8 @@ bool FramePool::test_consistent() const {
     const Frame& f = frame(i);
     cached += f.state == Frame::State::cached ? 1 : 0;
     free += f.state == Frame::State::free ? 1 : 0;
-    if (f.state == Frame::State::free && (f.pages || f.at != nullptr)) {
+    if (f.state == Frame::State::free && (f.pages || f.at != nullptr || f.tag != kTagZero ||
+                                          f.huge || f.split || f.referenced || f.in_parts)) {
       return false;
     }
   }

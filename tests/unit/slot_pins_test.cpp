@@ -133,6 +133,36 @@ TEST_F(SlotPins, none_is_held_then_the_flags_end) {
   EXPECT_TRUE(in_slot(view(x)));
 }
 
+// The mover may have to count all pins of a view in one step.
+TEST_F(SlotPins, view_of_more_than_4096_extents_counts) {
+  constexpr std::uint32_t kMany = 4097;
+  Residency large(1, 8192, 1);  // A run of extents is rounded up to a power of two.
+  large.bias_each = 1;
+  BufferShape shape;
+  shape.bytes = kMany * kBytes;
+  shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(kBytes));
+  shape.extents = kMany;
+  shape.label = "buffer";
+  shape.window = memory.data();  // Nothing is read there.
+  const Handle x = *large.buffers.create(shape);
+  for (ExtentRef i = 0; i < kMany; ++i) {
+    large.extents.word(kHost, i).set_phase(Phase::incoming);
+    large.extents.word(kHost, i).set_phase(Phase::exclusive);
+  }
+  for (const std::uint32_t extents : {kMany, kMany - 1}) {
+    for (const bool again : {false, true}) {
+      ViewRecord made;
+      ASSERT_TRUE(large.hit({x, 0, extents * kBytes, kRead, {}, 0}, made));
+      EXPECT_EQ(in_slot(made), again && extents < kMany) << extents;
+      EXPECT_TRUE(large.end(made));
+    }
+  }
+  ViewRecord made;
+  ASSERT_TRUE(large.hit({x, 0, 0, kRead, {}, 0}, made));
+  EXPECT_FALSE(in_slot(made)) << "although its extents are biased";
+  EXPECT_TRUE(large.end(made));
+}
+
 TEST_F(SlotPins, release_by_another_thread_ends_the_view_once) {
   const Handle x = resident(1);
   bias(x);
