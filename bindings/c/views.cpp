@@ -1,10 +1,8 @@
 // C: views, and operations that make them. tm_acquire and tm_release are the hot path: they check
-// arguments in registers with two tests, and write thread-local memory only on failure. The hit is
-// inline here, because a call through Context costs a quarter of a view.
+// arguments in registers with two tests, and write thread-local memory only on failure.
 #include <cstring>
 
 #include "checks.hpp"
-#include "runtime/context_impl.hpp"
 #include "tm_context.hpp"
 
 using namespace tiermem;
@@ -30,7 +28,7 @@ extern "C" tm_status tm_acquire(tm_context* context, const tm_access* list, size
                                 tm_stream stream, int64_t timeout_ns, tm_view* out) {
   // The common case in one test: the range is resident and the call has no unusual argument.
   if (n == 1 && context != nullptr && list != nullptr && out != nullptr && is_host_order(stream) &&
-      context->context->impl().hit(*accesses(list, 1).data(), *views(out, 1).data())) [[likely]] {
+      context->context->hit(*accesses(list, 1).data(), *views(out, 1).data())) [[likely]] {
     return TM_OK;
   }
   if (tm_status bad = check_list("acquire", context, list, n)) [[unlikely]] {
@@ -53,7 +51,7 @@ extern "C" tm_status tm_acquire(tm_context* context, const tm_access* list, size
 extern "C" tm_status tm_release(tm_context* context, const tm_view* list, size_t n,
                                 tm_stream after) {
   if (n == 1 && context != nullptr && list != nullptr && is_host_order(after) &&
-      context->context->impl().residency.end(*views(list, 1).data())) [[likely]] {
+      context->context->end_view(*views(list, 1).data())) [[likely]] {
     return TM_OK;
   }
   if (tm_status bad = check_list("release", context, list, n)) [[unlikely]] {

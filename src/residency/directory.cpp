@@ -111,7 +111,7 @@ void Directory::move_slot(ExtentRef from, ExtentRef to) const {
   const ChecksumsOwner of_file(take_copy(to).sums);
   at(to).copy_ = take_copy(from);
   if (has_replica(from)) {
-    extents_->replica(to) = drop_replica(from);
+    residency_->extents.replica(to) = drop_replica(from);
   }
   if (record_of(from).adopted()) {
     return_to_file(from);
@@ -121,12 +121,12 @@ void Directory::move_slot(ExtentRef from, ExtentRef to) const {
 void Directory::add_replica(ExtentRef ref, std::uint8_t tier, SlotId slot,
                             std::uint32_t stamp) const {
   assert(owns_slot(ref) && !has_replica(ref) && tier > at(ref).copy().tier);
-  extents_->replica(ref) = {.slot = slot, .stamp = stamp, .tier = tier, .exists = true};
+  residency_->extents.replica(ref) = {.slot = slot, .stamp = stamp, .tier = tier, .exists = true};
 }
 
 SlotReplica Directory::drop_replica(ExtentRef ref) const {
   assert(has_replica(ref));
-  return std::exchange(extents_->replica(ref), SlotReplica{});
+  return std::exchange(residency_->extents.replica(ref), SlotReplica{});
 }
 
 SlotReplica Directory::use_replica(ExtentRef ref) const {

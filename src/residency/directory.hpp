@@ -27,10 +27,9 @@ inline std::uint64_t bytes_of_pages(PageMask pages) {
 
 class Directory {
  public:
-  explicit Directory(Residency& residency)
-      : extents_(&residency.extents), buffers_(&residency.buffers), residency_(&residency) {}
+  explicit Directory(Residency& residency) : residency_(&residency) {}
 
-  unsigned spaces() const { return extents_->spaces(); }
+  unsigned spaces() const { return residency_->extents.spaces(); }
 
   // ---- Entries, words, frames
 
@@ -41,23 +40,25 @@ class Directory {
   }
   /// Begins an extent of the buffer record `buffer`. An extent of an adopted file is in the file.
   void begin(ExtentRef ref, std::uint32_t buffer, bool adopted) const {
-    if (!extents_->begin(ref, buffer, adopted)) {
+    if (!residency_->extents.begin(ref, buffer, adopted)) {
       return;
     }
-    const BufferRecord& record = buffers_->at(buffer);
+    const BufferRecord& record = residency_->buffers.at(buffer);
     const std::uint32_t number = ref - record.first.load(std::memory_order_relaxed);
-    at(ref).preferred = buffers_->preferred_of(record, number) & 0xf;
+    at(ref).preferred = residency_->buffers.preferred_of(record, number) & 0xf;
     if (adopted) {
       return_to_file(ref);
     }
   }
-  bool begun(ExtentRef ref) const { return extents_->begun(ref); }
+  bool begun(ExtentRef ref) const { return residency_->extents.begun(ref); }
   template <typename Visit>
   void each_begun(ExtentRef first, ExtentRef end, Visit&& visit) const {
-    extents_->each_begun(first, end, visit);
+    residency_->extents.each_begun(first, end, visit);
   }
-  Extent& at(ExtentRef ref) const { return extents_->at(ref); }
-  ExtentWord& word(unsigned space, ExtentRef ref) const { return extents_->word(space, ref); }
+  Extent& at(ExtentRef ref) const { return residency_->extents.at(ref); }
+  ExtentWord& word(unsigned space, ExtentRef ref) const {
+    return residency_->extents.word(space, ref);
+  }
   /// The word, with pins in the slots of views found out: `pinned` and `has_writer` are exact. To
   /// be used before each decision that depends on them. If the extent is biased, it costs a system
   /// call and the bias.
@@ -68,17 +69,19 @@ class Directory {
     }
     return its.load();
   }
-  FrameId& frame(unsigned space, ExtentRef ref) const { return extents_->frame(space, ref); }
+  FrameId& frame(unsigned space, ExtentRef ref) const {
+    return residency_->extents.frame(space, ref);
+  }
   /// The host's address of the bytes: see Extents::address().
-  std::atomic<std::byte*>& address(ExtentRef ref) const { return extents_->address(ref); }
+  std::atomic<std::byte*>& address(ExtentRef ref) const { return residency_->extents.address(ref); }
 
   // ---- The buffer of an extent
 
   BufferRecord& record_of(ExtentRef ref) const {
     assert(begun(ref));
-    return buffers_->at(at(ref).buffer);
+    return residency_->buffers.at(at(ref).buffer);
   }
-  Handle handle_of(ExtentRef ref) const { return buffers_->handle_of(at(ref).buffer); }
+  Handle handle_of(ExtentRef ref) const { return residency_->buffers.handle_of(at(ref).buffer); }
   /// The number of the extent within its buffer.
   ExtentRef number_of(ExtentRef ref) const {
     return ref - record_of(ref).first.load(std::memory_order_relaxed);
@@ -116,8 +119,10 @@ class Directory {
     return at(ref).transfer == 0 && word(space, ref).load().phase() == Phase::incoming;
   }
   /// The levels of the extent's pages: see Extents.
-  PageLevels::Memory& page_levels(ExtentRef ref) const { return extents_->page_levels(ref); }
-  bool has_page_levels(ExtentRef ref) const { return extents_->has_page_levels(ref); }
+  PageLevels::Memory& page_levels(ExtentRef ref) const {
+    return residency_->extents.page_levels(ref);
+  }
+  bool has_page_levels(ExtentRef ref) const { return residency_->extents.has_page_levels(ref); }
   /// Returns the bytes that a space with a frame of the extent holds.
   std::uint64_t resident_bytes(ExtentRef ref) const {
     const PageMask parts = at(ref).parts;
@@ -185,9 +190,9 @@ class Directory {
 
   // ---- The replica of the extent's own slot
 
-  bool has_replica(ExtentRef ref) const { return extents_->has_replica(ref); }
+  bool has_replica(ExtentRef ref) const { return residency_->extents.has_replica(ref); }
   /// There is one.
-  const SlotReplica& replica(ExtentRef ref) const { return extents_->replica(ref); }
+  const SlotReplica& replica(ExtentRef ref) const { return residency_->extents.replica(ref); }
   /// A slot in the tier of that number, with a higher rank, has the bytes of the extent's own slot.
   void add_replica(ExtentRef ref, std::uint8_t tier, SlotId slot, std::uint32_t stamp) const;
   /// There is no replica any more. Returns what it was. The caller frees its slot.
@@ -201,8 +206,6 @@ class Directory {
   void return_to_file(ExtentRef ref) const;
   SlotCopy take_copy(ExtentRef ref) const;
 
-  Extents* extents_;
-  Buffers* buffers_;
   Residency* residency_;
 };
 

@@ -180,12 +180,17 @@ void Residency::count_slot_pins(ExtentRef first, std::uint32_t count) noexcept {
   }
 }
 
+// Adds the pins of a view to the counts, while its slot holds its extents.
+bool Residency::pin_held(PinnedRun run) noexcept {
+  ExtentWord* const first = &extents.word(kHost, run.first());
+  return (run.writes() ? first->pin_write() : first->pin_read()) == Pin::ok &&
+         pin_rest(first, run.count(), run.writes());
+}
+
 // The view holds its extents by its slot, so each takes another pin. Otherwise its thread is about
 // to find out that it does not, and to free the slot.
 bool Residency::count_pins(std::uint64_t life, PinnedRun run) noexcept {
-  ExtentWord* const first = &extents.word(kHost, run.first());
-  if ((run.writes() ? first->pin_write() : first->pin_read()) != Pin::ok ||
-      !pin_rest(first, run.count(), run.writes())) {
+  if (!pin_held(run)) {
     return !views.lives(life);
   }
   views.set_counted(life);
@@ -206,9 +211,7 @@ bool Residency::end_and_keep(const ViewRecord& view, PinnedRun& run) noexcept {
   if (!views.is_held(view)) {
     return false;
   }
-  ExtentWord* const first = &extents.word(kHost, told.first());
-  if ((told.writes() ? first->pin_write() : first->pin_read()) != Pin::ok ||
-      !pin_rest(first, told.count(), told.writes())) {
+  if (!pin_held(told)) {
     return false;  // The limit of pins was reached: the view stays.
   }
   if (views.end(view, run) == 0) {

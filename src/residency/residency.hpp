@@ -196,6 +196,7 @@ class Residency {
   static bool held_by_slot(ExtentWord& word, bool writes) noexcept;
   static bool rest_held_by_slot(ExtentWord* first, std::uint32_t count, bool writes) noexcept;
   void undo_slot(std::uint64_t life, PinnedRun run) noexcept;
+  bool pin_held(PinnedRun run) noexcept;
   bool count_pins(std::uint64_t life, PinnedRun run) noexcept;
   void bias_some(const Span& span, const ViewRecord& view) noexcept {
     if (LiveViews::is_nth(view.token[0], bias_each) && span.count <= kMostBySlot) [[unlikely]] {

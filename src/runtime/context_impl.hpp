@@ -78,12 +78,6 @@ class Context::Impl {
   /// belongs to the parent, and a thread that exists only there may have locked it.
   bool has_operations() const { return !forked() && !is_tombstone(); }
 
-  /// Residency::hit in an open context. The call is not marked: that would cost a tenth of a hit.
-  /// The memory of an ended context therefore stays mapped, so that a thread in here does no harm:
-  /// bury().
-  [[gnu::always_inline]] bool hit(const Access& access, ViewRecord& view) noexcept {
-    return open() && residency.hit(access, view);
-  }
   Status close(bool force, Timeout timeout);
   /// `internal`: kOfHeaps, kOfDevice, or 0.
   Result<Handle> alloc(std::uint64_t bytes, const BufferOptions& options,

@@ -97,7 +97,7 @@ TEST_F(SlotPins, are_counted_then_the_words_are_exact) {
   EXPECT_EQ(bits(x).writers(), 1u);
   EXPECT_FALSE(bits(x).slot_pins());
   EXPECT_EQ(bits(x, 1).readers(), 1u) << "the pins of a view are counted together";
-  EXPECT_TRUE(bits(x, 1).slot_pins()) << "nobody asked";
+  EXPECT_TRUE(bits(x, 1).slot_pins()) << "it was not asked for";
   residency.count_slot_pins(ref(x), 2);
   EXPECT_EQ(bits(x).readers(), 1u) << "once";
   EXPECT_FALSE(bits(x, 1).slot_pins());
