@@ -140,8 +140,9 @@ bool Residency::hit_by_count(const Access& access, ViewRecord& view) noexcept {
 }
 
 bool Residency::rest_held_by_slot(ExtentWord* first, std::uint32_t count, bool writes) noexcept {
-  return std::all_of(first + 1, first + count,
-                     [writes](ExtentWord& word) { return held_by_slot(word, writes); });
+  return count <= kMostBySlot && std::all_of(first + 1, first + count, [writes](ExtentWord& word) {
+           return held_by_slot(word, writes);
+         });
 }
 
 // The mover may have seen it.

@@ -373,7 +373,7 @@ template <bool kHostOnly>
 [[gnu::always_inline]] inline bool Residency::hit_by_slot(const Span& span,
                                                           ViewRecord& view) noexcept {
   ExtentWord* const word = &extents.word(kHost, span.first);
-  if (span.count > kMostBySlot || !word->load().biased()) {
+  if (!word->load().biased()) {
     return false;  // A guess, which saves the slot.
   }
   const PinnedRun run = span.run().as_slot();
