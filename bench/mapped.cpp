@@ -23,6 +23,8 @@ std::span<const Benchmark> mapped_benchmarks() {
                 mapped_random_4k_signal},
       Benchmark{"mapped_random_4k_zswap", "the same of bytes that compress, beside zswap",
                 mapped_random_4k_zswap},
+      Benchmark{"mapped_random_4k_zswap_signal", "the same, where the touching threads unpack",
+                mapped_random_4k_zswap_signal},
       Benchmark{"mapped_zipf_4k", "pages by Zipf's law, read and written, beside swap and mmap",
                 mapped_zipf_4k},
       Benchmark{"mapped_zipf_4k_signal", "the same, where the touching threads read",

@@ -18,6 +18,7 @@ Status mapped_random_4k(Session& session);
 Status mapped_random_4k_peers(Session& session);
 Status mapped_random_4k_signal(Session& session);
 Status mapped_random_4k_zswap(Session& session);
+Status mapped_random_4k_zswap_signal(Session& session);
 Status mapped_zipf_4k(Session& session);
 Status mapped_zipf_4k_signal(Session& session);
 Status mapped_steps(Session& session);
@@ -45,6 +46,8 @@ inline constexpr double kMappedRandomKernel = 0.75;
 inline constexpr double kMappedRandomKernelMany = 1.0;
 // Where touches are signals, tiermem has no hop more.
 inline constexpr double kMappedRandomSignal = 0.95;
+// Both sides keep packed pages in memory, and the touching thread unpacks.
+inline constexpr double kMappedRandomZswap = 1.0;
 // An earlier user-level pager.
 inline constexpr double kMappedRandomUmap = 2;
 // Pages with different touch frequencies, as in most programs: no slower than the kernel.

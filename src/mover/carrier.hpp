@@ -227,6 +227,7 @@ class Carrier {
 
   std::uint32_t new_record();
   SlotTransfer io_of(const Transfer& transfer) const;
+  void note_io(Transfer& transfer, const SlotCompletion& completion);
   void begin(Transfer& transfer, std::uint32_t number, ExtentRef ref, unsigned space,
              Priority priority);
   bool is_own_job(const Job& job) const;

@@ -60,20 +60,24 @@ void Carrier::note_done_by_toucher(PromoteParts& transfer) {
   transfer.by_toucher = false;
   if (transfer.job.io.length != 0) {
     transfer.depth = std::max(transfer.depth, 1u);
-    journal_.note_io(transfer, transfer.job.read, false, io_bytes(transfer));
+    note_io(transfer, transfer.job.read);
   }
 }
 
 void Carrier::io_ended(Transfer& transfer, const SlotCompletion& completion) {
   transfer.at_device = false;
   transfer.slot_tier->channel.ended(load_of(transfer));
+  note_io(transfer, completion);
+  journal_.count(&Stats::io_retries, completion.retries);
+}
+
+void Carrier::note_io(Transfer& transfer, const SlotCompletion& completion) {
   journal_.note_io(transfer, completion, transfer.writes(), io_bytes(transfer));
   if (transfer.slot_tier->tier->compresses() && !transfer.writes()) {
     Compression& compression = slots_.compression();
     transfer.kind == Transfer::Kind::destage ? compression.note_passed(io_bytes(transfer))
                                              : compression.note_read(io_bytes(transfer));
   }
-  journal_.count(&Stats::io_retries, completion.retries);
 }
 
 // Direct transfers go through the channel like all others. If one fails, the same bytes go through

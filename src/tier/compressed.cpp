@@ -27,12 +27,13 @@ CompressedTier::CompressedTier(std::uint64_t budget)
     : budget_(budget),
       most_(budget),
       cells_((budget + budget / kShare) / kCellBytes),
-      next_(cells_.size()) {
+      next_(cells_.size()),
+      slots_(budget / kSmallestExtent * kSlotsPerPage) {
   assert(budget % kSmallestExtent == 0);
 }
 
 CompressedTier::~CompressedTier() {
-  for (const Slot& slot : slots_) {
+  for (const Slot& slot : std::span(&slots_[0], fresh_slot_)) {
     if (slot.pages != nullptr) {
       arena_free(slot.pages, slot.count * sizeof(Page), alignof(Page));
     }
@@ -61,14 +62,14 @@ Result<SlotId> CompressedTier::allocate(std::uint64_t bytes, std::uint64_t avoid
   if (unused_slot_ != 0) {
     unused_slot_ = slots_[at].next;
   } else {
-    at = static_cast<std::uint32_t>(slots_.size());
-    try {
-      slots_.emplace_back();
-    } catch (const std::bad_alloc&) {
+    if (fresh_slot_ == slots_.size() || !slots_.commit(fresh_slot_ + 1)) {
       arena_free(pages, count * sizeof(Page), alignof(Page));
       return fail(Code::no_capacity,
-                  "compressed: allocation of the record of a slot failed; free memory");
+                  "compressed: there is no record for one more slot than {}; free memory, or raise "
+                  "compressed",
+                  fresh_slot_);
     }
+    at = fresh_slot_++;
   }
   std::uninitialized_fill_n(pages, count, Page{});
   slots_[at] = {.pages = pages, .count = static_cast<std::uint32_t>(count), .charge = bytes};
@@ -138,13 +139,30 @@ std::size_t CompressedTier::reap(std::span<SlotCompletion> completions) {
   return n;
 }
 
+SlotCompletion CompressedTier::read_here(const SlotTransfer& transfer) {
+  SlotCompletion result{.cookie = transfer.cookie, .requests = 1};
+  for (std::uint64_t done = 0; done < transfer.length; done += kSmallestExtent) {
+    result.device_offset = transfer.offset + done;
+    if (!read(page_at(transfer, done), transfer.data + done)) {
+      result.code = Code::io_error;
+      result.native = EIO;
+      break;
+    }
+  }
+  return result;
+}
+
+CompressedTier::Page& CompressedTier::page_at(const SlotTransfer& transfer, std::uint64_t done) {
+  const Slot& slot = slots_[transfer.slot.value];
+  const std::uint64_t number = (transfer.offset + done) / kSmallestExtent;
+  assert(slot.pages != nullptr && number < slot.count);
+  return slot.pages[number];
+}
+
 bool CompressedTier::run_page(Running& running) {
   const SlotTransfer& what = running.what;
-  Slot& slot = slots_[what.slot.value];
-  const std::uint64_t number = (what.offset + running.done) / kSmallestExtent;
-  assert(slot.pages != nullptr && number < slot.count);
-  Page& page = slot.pages[number];
-  const bool ok = what.write ? write(slot, page, what.data + running.done)
+  Page& page = page_at(what, running.done);
+  const bool ok = what.write ? write(slots_[what.slot.value], page, what.data + running.done)
                              : read(page, what.data + running.done);
   running.done += ok ? kSmallestExtent : 0;
   ++pages_;
@@ -235,7 +253,7 @@ void CompressedTier::give_cells(const Page& page) {
 
 Status CompressedTier::check_invariants() const {
   std::uint64_t in_use = 0, cells = 0;
-  for (const Slot& slot : slots_) {
+  for (const Slot& slot : std::span(&slots_[0], fresh_slot_)) {
     std::uint64_t charge = 0;
     for (const Page& page : std::span(slot.pages, slot.pages != nullptr ? slot.count : 0)) {
       charge += page.charge();

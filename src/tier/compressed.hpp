@@ -9,8 +9,10 @@
 // An unwritten page is charged as a whole, so its write has room. If a page is written again and
 // shrinks less than before, it takes more cells: a sixteenth more than the budget is kept for that.
 //
-// Threads: the mover calls everything except grow(), which is for a worker. The tier has no thread:
-// reap() does the work, a few pages at a time. Equal calls give equal results.
+// Threads: the mover calls everything except grow(), which is for a worker, and read_here(), which
+// is for any thread. The tier has no thread: reap() does the work, a few pages at a time. Equal
+// calls give equal results. Records and cells never move, so a thread reads a slot while the mover
+// works on others.
 //
 //   charge of a slot == sum over its pages of: 4 KiB if unwritten, else the bytes of its cells
 //   in_use == sum over slots of their charges <= the cells that are committed
@@ -62,14 +64,19 @@ class CompressedTier final : public SlotTier {
   void submit(const SlotTransfer& transfer) override;
   bool pending() const override { return !reads_.empty() || !writes_.empty(); }
   std::size_t reap(std::span<SlotCompletion> completions) override;
+  bool reads_here() const override { return true; }
+  SlotCompletion read_here(const SlotTransfer& transfer) override;
 
-  /// [mover] Returns the number of pages that were read and written.
+  /// [mover] Returns the number of pages that were read and written, without read_here().
   std::uint64_t pages() const { return pages_; }
   /// Derives the accounting again. Returns `internal` with the first contradiction.
   Status check_invariants() const;
 
  private:
   static constexpr std::uint64_t kShare = 16;  // One part in this many is kept for rewrites.
+  // Records of slots for each page of the budget. Only extents of one page that one word fills
+  // could need more.
+  static constexpr std::uint64_t kSlotsPerPage = 4;
   static constexpr std::uint32_t kNoCell = ~std::uint32_t{0};
   // The pages that one reap() works on, in reads. A write takes as long as four reads.
   static constexpr unsigned kWork = 32;
@@ -106,6 +113,8 @@ class CompressedTier final : public SlotTier {
   void charge(Slot& slot, std::uint64_t before, std::uint64_t after);
   void give_cells(const Page& page);
   void load(const Page& page, std::byte* to) const;
+  /// Returns the page of the slot that the transfer's bytes from `done` on belong to.
+  Page& page_at(const SlotTransfer& transfer, std::uint64_t done);
   bool run_page(Running& running);
 
   // Used by grow(), too. mutex_ guards commits of the arrays.
@@ -119,7 +128,8 @@ class CompressedTier final : public SlotTier {
   ReservedArray<std::uint32_t> next_;  // By cell: the page's next one, or the next unused one.
   std::uint32_t unused_ = kNoCell;     // The first cell that was used and is not any more.
   std::uint32_t fresh_ = 0;            // Cells from here on were never used.
-  Vector<Slot> slots_;
+  ReservedArray<Slot> slots_;
+  std::uint32_t fresh_slot_ = 0;   // Records from here on were never used.
   std::uint32_t unused_slot_ = 0;  // Its number + 1.
   std::uint64_t in_use_ = 0;
   std::uint64_t pages_ = 0;

@@ -347,5 +347,34 @@ TEST(BlockTier, lengths_are_rounded_to_blocks_and_misaligned_memory_is_buffered)
       0);
 }
 
+// The port leaves such a read to a worker that may wait for absent pages.
+TEST(BlockTier, reads_into_the_programs_memory_are_named_to_the_port_and_never_rounded) {
+  ScriptedIoPort port(1, 64 * kMiB, 4096);
+  BlockTier tier(port, {.piece_bytes = 16 * kKiB});
+  ASSERT_TRUE(tier.grow(64 * kKiB).ok());
+  const SlotId slot = *tier.allocate(64 * kKiB, 0);
+  const Bytes data = pattern(64 * kKiB, 4);
+  tier.submit({.cookie = 1, .slot = slot, .write = true, .data = data.get(), .length = 64 * kKiB});
+  ASSERT_EQ(reap_one(tier).code, Code::ok);
+  for (const IoRequest& request : port.log) {
+    EXPECT_FALSE(request.to_program);
+  }
+  port.log.clear();
+  const Bytes own = pattern(64 * kKiB, 0);
+  tier.submit({.cookie = 2,
+               .slot = slot,
+               .data = own.get(),
+               .length = 36 * kKiB,
+               .offset = 4 * kKiB,
+               .to_program = true});
+  ASSERT_EQ(reap_one(tier).code, Code::ok);
+  ASSERT_EQ(port.log.size(), 3U);
+  for (const IoRequest& request : port.log) {
+    EXPECT_TRUE(request.to_program);
+  }
+  EXPECT_EQ(std::memcmp(own.get(), data.get() + 4 * kKiB, 36 * kKiB), 0);
+  EXPECT_EQ(own[36 * kKiB], std::byte{0});
+}
+
 }  // namespace
 }  // namespace tiermem

@@ -134,5 +134,46 @@ INSTANTIATE_TEST_SUITE_P(HostSpace, TwoMemories,
                                                                           : "remap";
                          });
 
+// Each frame in such a window costs mappings, whichever window it is in. A window that is released
+// needs none.
+TEST(TrappedWindows, use_at_most_half_of_the_mappings_together) {
+  HostSpaceOptions options = small_options(64 * kMiB);
+  options.userfault = UserfaultUse::off;
+  options.map_limit = 4 * 8 * FrameMapper::kMappingsEach;  // Half: 16 frames of 2 MiB.
+  auto made = HostSpace::create(options);
+  ASSERT_TRUE(made.ok()) << made.message();
+  HostSpace& space = **made;
+  if (!space.maps()) {
+    GTEST_SKIP() << space.facts().remap_reason;
+  }
+  const auto reserve = [&](unsigned extents) {
+    return space.reserve_window(extents * kExtent, kExtent, true);
+  };
+  const auto refused = reserve(17);
+  EXPECT_EQ(refused.code(), Code::no_capacity);
+  EXPECT_STREQ(refused.status().info()->setting, "vm.max_map_count");
+  std::byte* const half = *reserve(8);
+  std::byte* const other = *reserve(8);
+  EXPECT_EQ(reserve(1).code(), Code::no_capacity);
+  space.release_window(half, 8 * kExtent);
+  std::byte* const again = *reserve(8);
+  EXPECT_EQ(reserve(1).code(), Code::no_capacity);
+  space.release_window(other, 8 * kExtent);
+  space.release_window(again, 8 * kExtent);
+}
+
+// No more frames than the budget has are in windows at the same time.
+TEST(TrappedWindows, beyond_the_budget_need_no_more_mappings) {
+  HostSpaceOptions options = small_options(16 * kMiB);
+  options.userfault = UserfaultUse::off;
+  options.map_limit = 2 * 8 * FrameMapper::kMappingsEach;  // Half: 8 frames, as many as there are.
+  auto made = HostSpace::create(options);
+  ASSERT_TRUE(made.ok()) << made.message();
+  if (!(*made)->maps()) {
+    GTEST_SKIP() << (*made)->facts().remap_reason;
+  }
+  EXPECT_TRUE((*made)->reserve_window(1000 * kExtent, kExtent, true).ok());
+}
+
 }  // namespace
 }  // namespace tiermem

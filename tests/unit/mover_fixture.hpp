@@ -19,6 +19,7 @@
 #include "tests/sim/fake_direct.hpp"
 #include "tests/unit/mover_doubles.hpp"
 #include "tier/block.hpp"
+#include "tier/compressed.hpp"
 
 namespace tiermem {
 
@@ -30,6 +31,7 @@ struct Machine {
   unsigned disks = 1;           ///< 0: no block tier.
   std::uint64_t on_disk = 64;
   std::uint64_t on_slow_disk = 0;  ///< Extents of a second block tier; 0: there is none.
+  std::uint64_t packed = 0;        ///< Extents of compressed memory; 0: there is none.
   bool parts = false;  ///< Mapped extents may be resident in parts; this needs one landing more.
   std::uint64_t ahead = 0;  ///< The maximum number kept free in advance.
   unsigned prefetches = 64;
@@ -63,6 +65,7 @@ class SteppedMover {
             sim::FakeMemory(machine.on_device * kExtent, {Kind::gpu, 1}, dice)},
         port(std::max(machine.disks, 1u), machine.on_disk * kExtent),
         block(port, {.depth = 8, .piece_bytes = kExtent, .grow_bytes = 4 * kExtent}),
+        compressed(std::max<std::uint64_t>(machine.packed, 1) * kExtent),
         slow_port(1, std::max<std::uint64_t>(machine.on_slow_disk, 1) * kExtent),
         slow_block(slow_port,
                    {.depth = 8, .piece_bytes = kExtent, .grow_bytes = 4 * kExtent, .index = 1}),
@@ -382,6 +385,7 @@ class SteppedMover {
   std::array<sim::FakeMemory, 2> gpu;
   HeldPort port;
   BlockTier block;
+  CompressedTier compressed;
   HeldPort slow_port;
   BlockTier slow_block;
   HeldWorkers workers;
@@ -401,7 +405,10 @@ class SteppedMover {
     return all;
   }
   std::vector<SlotTier*> slots(const Machine& machine) {
-    std::vector<SlotTier*> all(machine.disks != 0 ? 1 : 0, &block);
+    std::vector<SlotTier*> all(machine.packed != 0 ? 1 : 0, &compressed);
+    if (machine.disks != 0) {
+      all.push_back(&block);
+    }
     if (machine.on_slow_disk != 0) {
       all.push_back(&slow_block);
     }

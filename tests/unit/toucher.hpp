@@ -18,26 +18,27 @@
 
 namespace tiermem {
 
-inline thread_local sigjmp_buf t_after_bus;
-inline void on_bus(int) {
-  siglongjmp(t_after_bus, 1);
+inline thread_local sigjmp_buf t_after_signal;
+inline void end_touch(int signal) {
+  siglongjmp(t_after_signal, signal);
 }
 
 /// Writes one byte of an absent page from its own thread. The thread ends when the write has
-/// succeeded or has raised SIGBUS.
+/// succeeded, or has raised the signal: SIGBUS, or where the test says so SIGSEGV, which is also
+/// how memory that is closed reports touches.
 class Toucher {
  public:
-  explicit Toucher(std::byte* at) {
+  explicit Toucher(std::byte* at, int signal = SIGBUS) : signal_(signal) {
     struct sigaction action {};
-    action.sa_handler = on_bus;
+    action.sa_handler = end_touch;
     action.sa_flags = SA_NODEFER;
-    sigaction(SIGBUS, &action, &before_);
+    sigaction(signal_, &action, &before_);
     thread_ = std::thread([this, at] {
-      const bool bus = sigsetjmp(t_after_bus, 1) != 0;
-      if (!bus) {
+      const int got = sigsetjmp(t_after_signal, 1);
+      if (got == 0) {
         *const_cast<volatile std::byte*>(at) = std::byte{7};
       }
-      end_ = bus ? End::bus_error : End::went_on;
+      end_ = got == SIGBUS ? End::bus_error : got == SIGSEGV ? End::access_error : End::went_on;
     });
   }
   ~Toucher() {
@@ -46,7 +47,7 @@ class Toucher {
       std::abort();  // A thread that was not woken cannot be joined.
     }
     thread_.join();
-    sigaction(SIGBUS, &before_, nullptr);
+    sigaction(signal_, &before_, nullptr);
   }
   Toucher(const Toucher&) = delete;
   Toucher& operator=(const Toucher&) = delete;
@@ -56,11 +57,15 @@ class Toucher {
   bool gets_bus_error() const {
     return test::comes_true([&] { return end_ == End::bus_error; });
   }
+  bool gets_access_error() const {
+    return test::comes_true([&] { return end_ == End::access_error; });
+  }
   bool waits() const { return end_ == End::none; }
 
  private:
-  enum class End { none, went_on, bus_error };
+  enum class End { none, went_on, bus_error, access_error };
   std::atomic<End> end_{End::none};
+  const int signal_;
   std::thread thread_;
   struct sigaction before_ {};
 };

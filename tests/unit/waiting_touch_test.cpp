@@ -89,6 +89,19 @@ TEST_P(WaitingTouch, of_a_window_that_is_released_is_made_again) {
   ASSERT_EQ(*space->reserve_window(kWindow, kBytes, true), window);
 }
 
+// Behind a window, where no buffer is: the range is closed, and the thread finds it closed.
+TEST_P(WaitingTouch, outside_of_every_window_is_closed_and_is_an_access_error) {
+  std::byte* const outside = window + kWindow + 3 * host::kPage;
+  const Toucher toucher(outside, SIGSEGV);
+  Fault fault;
+  if (space->next_fault(200, fault)) {
+    EXPECT_EQ(fault.address, outside);
+    EXPECT_TRUE(toucher.waits());
+    EXPECT_TRUE(space->close_at(outside + 8));
+  }
+  EXPECT_TRUE(toucher.gets_access_error());
+}
+
 // A write to a watched page waits. The window is replaced before the write is allowed.
 TEST_P(WaitingTouch, of_a_watched_page_goes_on_when_its_window_is_gone) {
   constexpr std::uint64_t kSmall = 64 * kKiB;
