@@ -94,6 +94,23 @@ const Libc& libc() {
   return found;
 }
 
+/// A copy of attributes in plain memory. The child of a posix_spawn passes their masks to the
+/// kernel while all signals are blocked, so tiermem could not make these calls in its place.
+class PlainAttributes {
+ public:
+  explicit PlainAttributes(const posix_spawnattr_t* original) : used_(original) {
+    if (in_wrapped_range(original) && wrapping()) {
+      copy_ = *original;
+      used_ = &copy_;
+    }
+  }
+  const posix_spawnattr_t* get() const { return used_; }
+
+ private:
+  const posix_spawnattr_t* used_;
+  posix_spawnattr_t copy_{};
+};
+
 // Touches the variables that libc passes on by itself.
 void touch_variables() {
   for (char* const* at = environ; wrapping() && at != nullptr && *at != nullptr; ++at) {
@@ -222,9 +239,10 @@ TIERMEM_INTERPOSED int posix_spawn(pid_t* child, const char* path,
                                    const posix_spawnattr_t* attributes, char* const arguments[],
                                    char* const variables[]) {
   const int error = errno;
+  const PlainAttributes plain(attributes);
   const int result =
       with_doubles(path, arguments, variables, [&](const char* p, char* const* a, char* const* v) {
-        return libc().posix_spawn(child, p, actions, attributes, a, v);
+        return libc().posix_spawn(child, p, actions, plain.get(), a, v);
       });
   errno = error;
   return result == -1 ? E2BIG : result;
@@ -235,9 +253,10 @@ TIERMEM_INTERPOSED int posix_spawnp(pid_t* child, const char* file,
                                     const posix_spawnattr_t* attributes, char* const arguments[],
                                     char* const variables[]) {
   const int error = errno;
+  const PlainAttributes plain(attributes);
   const int result =
       with_doubles(file, arguments, variables, [&](const char* p, char* const* a, char* const* v) {
-        return libc().posix_spawnp(child, p, actions, attributes, a, v);
+        return libc().posix_spawnp(child, p, actions, plain.get(), a, v);
       });
   errno = error;
   return result == -1 ? E2BIG : result;

@@ -9,7 +9,6 @@
 #include <sys/auxv.h>
 
 #include <algorithm>
-#include <array>
 
 namespace tiermem::preload {
 
@@ -19,7 +18,7 @@ constinit Code libc{}, loader{};
 
 namespace {
 
-constinit std::array<detail::Code, 4> g_generous{};
+constinit detail::Code g_getdelim{};
 
 // Where a library has its dynamic symbols, and the hash table that finds them.
 struct Symbols {
@@ -93,15 +92,11 @@ const ElfW(Sym) * find_symbol(const Symbols& symbols, const char* name) {
   }
 }
 
-// In a libc without this hash table none is found: the blocks of all its functions stay plain.
-void find_generous(const dl_phdr_info& info) {
-  constexpr std::array kGenerous = {"strdup", "strndup", "getdelim", "wcsdup"};
-  const Symbols symbols = symbols_of(info);
-  std::transform(kGenerous.begin(), kGenerous.end(), g_generous.begin(), [&](const char* name) {
-    const ElfW(Sym)* const symbol = find_symbol(symbols, name);
-    return symbol == nullptr ? detail::Code{}
-                             : detail::Code{info.dlpi_addr + symbol->st_value, symbol->st_size};
-  });
+// In a libc without this hash table it is not found: the blocks of all functions stay plain.
+detail::Code find_getdelim(const dl_phdr_info& info) {
+  const ElfW(Sym)* const symbol = find_symbol(symbols_of(info), "getdelim");
+  return symbol == nullptr ? detail::Code{}
+                           : detail::Code{info.dlpi_addr + symbol->st_value, symbol->st_size};
 }
 
 int look(dl_phdr_info* info, std::size_t, void*) {
@@ -120,7 +115,7 @@ int look(dl_phdr_info* info, std::size_t, void*) {
     }
   }
   if (is_libc) {
-    find_generous(*info);
+    g_getdelim = find_getdelim(*info);
   }
   return 0;
 }
@@ -132,8 +127,7 @@ void find_libc() {
 }
 
 bool stays_plain(const void* caller) {
-  return std::none_of(g_generous.begin(), g_generous.end(),
-                      [&](const detail::Code& code) { return code.contains(caller); });
+  return !g_getdelim.contains(caller);
 }
 
 }  // namespace tiermem::preload

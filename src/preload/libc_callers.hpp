@@ -27,7 +27,8 @@ inline bool is_loader(const void* caller) {
   return detail::loader.contains(caller);
 }
 /// For callers in libc. Returns false for those that hand the block to the program as its own
-/// (strdup, getline), because these blocks may add up to gigabytes.
+/// (getline), because these blocks may add up to gigabytes. strdup and its relatives are not libc's
+/// here: libc's own are called by libc only.
 bool stays_plain(const void* caller);
 
 }  // namespace tiermem::preload

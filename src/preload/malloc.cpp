@@ -6,13 +6,16 @@
 //
 // Blocks that libc itself and the loader allocate stay in plain memory. libc and the loader touch
 // streams, name service tables and tables of thread-local storage in the middle of a fork, when no
-// thread can promote absent pages.
+// thread can promote absent pages. The child of a posix_spawn makes system calls on paths while all
+// signals are blocked. So copies of strings for the program are made here, and those that libc
+// makes for itself stay plain.
 //
 // Threads: any, from before main until after the last exit handler. Never writes to a descriptor.
 #include <dlfcn.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <wchar.h>
 
 #include <algorithm>
 #include <atomic>
@@ -262,6 +265,17 @@ void* aligned_block(std::size_t align, std::size_t bytes) {
                               : allocate_slowly(bytes, align, false);
 }
 
+// Returns a copy of `n` characters and an end, for the program.
+template <typename Character>
+Character* copy_of(const Character* text, std::size_t n) {
+  auto* const copy = static_cast<Character*>(allocate((n + 1) * sizeof(Character)));
+  if (copy != nullptr) {
+    memcpy(copy, text, n * sizeof(Character));
+    copy[n] = Character{};
+  }
+  return copy;
+}
+
 // The program's C++ library has the handler of new, and counts what is thrown. This library has a
 // copy of its own (cmake/preload.cmake), so new asks the program's after a failure: it calls malloc
 // again, then the handler, and throws. Null if the program has none, or another than libstdc++.
@@ -396,6 +410,27 @@ TIERMEM_INTERPOSED void* pvalloc(size_t bytes) noexcept {
     return nullptr;
   }
   return aligned_block(kPage, tiermem::round_up(bytes, kPage));
+}
+
+TIERMEM_INTERPOSED char* strdup(const char* text) noexcept {
+  return copy_of(text, strlen(text));
+}
+
+TIERMEM_INTERPOSED char* strndup(const char* text, size_t most) noexcept {
+  return copy_of(text, strnlen(text, most));
+}
+
+TIERMEM_INTERPOSED wchar_t* wcsdup(const wchar_t* text) noexcept {
+  return copy_of(text, wcslen(text));
+}
+
+// Other names of the same, which old programs were compiled to call.
+TIERMEM_INTERPOSED char* __strdup(const char* text) noexcept {
+  return copy_of(text, strlen(text));
+}
+
+TIERMEM_INTERPOSED char* __strndup(const char* text, size_t most) noexcept {
+  return copy_of(text, strnlen(text, most));
 }
 
 TIERMEM_INTERPOSED size_t malloc_usable_size(void* block) noexcept {

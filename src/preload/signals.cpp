@@ -1,5 +1,5 @@
 // The calls on signals, with SIGSYS removed from every mask. libc sometimes blocks all signals for
-// itself, and makes no call on the program's memory while it does.
+// itself. Then it passes only plain memory to the kernel (malloc.cpp, exec.cpp).
 #include "preload/signals.hpp"
 
 #include <errno.h>

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -16,6 +17,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -388,6 +390,88 @@ TEST(Programs, are_started_with_evicted_words) {
   FILE* const stream = popen(command, "r");
   ASSERT_NE(stream, nullptr);
   EXPECT_EQ(WEXITSTATUS(pclose(stream)), 43);
+}
+
+// libc blocks all signals in the child, and makes its calls there with the paths of the actions and
+// with the attributes.
+TEST(Programs, are_started_with_file_actions_and_attributes_in_tiered_memory) {
+  Evicted memory(kMiB);
+  auto* const actions = reinterpret_cast<posix_spawn_file_actions_t*>(memory.at());
+  auto* const attributes = reinterpret_cast<posix_spawnattr_t*>(memory.at() + 10 * kPage - 8);
+  char file[] = "/tmp/tiermem_spawn_XXXXXX";
+  const int fd = mkstemp(file);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(posix_spawn_file_actions_init(actions), 0);
+  // Many, so that copies of the path come from tiered memory if they are made there.
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(posix_spawn_file_actions_addopen(actions, 1, file, O_WRONLY, 0), 0);
+  }
+  ASSERT_EQ(posix_spawn_file_actions_addchdir_np(actions, "/usr"), 0);
+  ASSERT_EQ(posix_spawnattr_init(attributes), 0);
+  sigset_t mask, defaults;
+  ASSERT_EQ(sigemptyset(&mask), 0);
+  ASSERT_EQ(sigaddset(&mask, SIGUSR1), 0);
+  ASSERT_EQ(sigemptyset(&defaults), 0);
+  ASSERT_EQ(sigaddset(&defaults, SIGUSR2), 0);
+  ASSERT_EQ(posix_spawnattr_setsigmask(attributes, &mask), 0);
+  ASSERT_EQ(posix_spawnattr_setsigdefault(attributes, &defaults), 0);
+  const sched_param normal{};
+  ASSERT_EQ(posix_spawnattr_setschedparam(attributes, &normal), 0);
+  ASSERT_EQ(posix_spawnattr_setschedpolicy(attributes, SCHED_OTHER), 0);
+  ASSERT_EQ(posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                                     POSIX_SPAWN_SETSCHEDULER),
+            0);
+  for (const bool finds : {false, true}) {
+    memory.evict();
+    pid_t child = -1;
+    char* words[] = {strdup("grep"), strdup("SigBlk"), strdup("../proc/self/status"), nullptr};
+    const char* const path = finds ? "grep" : "/bin/grep";
+    ASSERT_EQ(
+        (finds ? posix_spawnp : posix_spawn)(&child, path, actions, attributes, words, environ), 0);
+    EXPECT_EQ(exit_of(child), 0) << finds;
+    char said[200] = {};
+    EXPECT_GT(pread(fd, said, sizeof(said) - 1, 0), 0);
+    EXPECT_STREQ(said, "SigBlk:\t0000000000000200\n");
+    EXPECT_EQ(ftruncate(fd, 0), 0);
+    for (char* const word : words) {
+      free(word);
+    }
+  }
+  EXPECT_EQ(posix_spawn_file_actions_destroy(actions), 0);
+  EXPECT_EQ(posix_spawnattr_destroy(attributes), 0);
+  close(fd);
+  unlink(file);
+}
+
+// They may add up to gigabytes, so they are tiered.
+TEST(Strings, are_copied_for_the_program_into_tiered_memory) {
+  const std::string text(3000, 'x');
+  const std::wstring wide(700, L'y');
+  std::vector<void*> copies;
+  std::size_t plain = 0;
+  for (int i = 0; i < 200; ++i) {
+    char* const all = strdup(text.c_str());
+    char* const some = strndup(text.c_str(), 2000);
+    wchar_t* const wide_all = wcsdup(wide.c_str());
+    ASSERT_EQ(text, all);
+    ASSERT_EQ(text.substr(0, 2000), some);
+    ASSERT_EQ(wide, wide_all);
+    for (void* const copy :
+         {static_cast<void*>(all), static_cast<void*>(some), static_cast<void*>(wide_all)}) {
+      copies.push_back(copy);
+      // Where all tiered memory is if calls are wrapped.
+      plain += reinterpret_cast<std::uintptr_t>(copy) >> 43 == 3 ? 0 : 1;
+    }
+  }
+  if (wrapped()) {
+    EXPECT_LT(plain, copies.size() / 2) << "the first blocks of a process are plain";
+  }
+  for (void* const copy : copies) {
+    free(copy);
+  }
+  char* const empty = strndup("", 5);
+  EXPECT_STREQ(empty, "");
+  free(empty);
 }
 
 TEST(Programs, that_are_started_know_nothing_of_the_filter) {
