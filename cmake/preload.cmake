@@ -20,8 +20,10 @@ endif()
 
 set(jemalloc ${PROJECT_BINARY_DIR}/jemalloc_renamed.a)
 set(jemalloc_symbols ${PROJECT_SOURCE_DIR}/src/preload/jemalloc.symbols)
+# Its constructor would start it in each process. start_heap() does that when it is needed.
 add_custom_command(OUTPUT ${jemalloc}
-  COMMAND ${CMAKE_OBJCOPY} --redefine-syms=${jemalloc_symbols} ${TIERMEM_JEMALLOC_PIC} ${jemalloc}
+  COMMAND ${CMAKE_OBJCOPY} --redefine-syms=${jemalloc_symbols} --remove-section=.init_array
+    --remove-section=.rela.init_array ${TIERMEM_JEMALLOC_PIC} ${jemalloc}
   DEPENDS ${jemalloc_symbols} ${TIERMEM_JEMALLOC_PIC} VERBATIM)
 add_custom_target(jemalloc_renamed DEPENDS ${jemalloc})
 

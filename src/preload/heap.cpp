@@ -3,10 +3,12 @@
 
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/types.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <mutex>
 
 #include "base/arena.hpp"
@@ -27,6 +29,18 @@ __attribute__((visibility("hidden"))) const char* tiermem_je_malloc_conf =
 
 namespace tiermem::preload {
 namespace {
+
+// Whether jemalloc has started. The mutex is held while it starts, and during a fork.
+constinit std::atomic<bool> g_started{false};
+constinit std::mutex g_starting;
+/// jemalloc's part of a fork. jemalloc would register these when it starts, behind handlers of the
+/// program that call malloc. Written under the mutex.
+struct ForkHandlers {
+  void (*before)() = nullptr;
+  void (*in_parent)() = nullptr;
+  void (*in_child)() = nullptr;
+};
+constinit ForkHandlers g_at_fork{};
 
 /// Address space that extents are cut from, lowest first. jemalloc never returns an extent.
 struct Source {
@@ -216,6 +230,39 @@ unsigned count_processors() {
 
 }  // namespace
 
+void start_heap() {
+  // Acquire: partner of the store below.
+  if (g_started.load(std::memory_order_acquire)) {
+    return;
+  }
+  const std::lock_guard lock(g_starting);
+  if (!g_started.load(std::memory_order_relaxed)) {
+    tiermem_je_free(tiermem_je_mallocx(1, je_arena(0) | kJeNoTcache));
+    g_started.store(true, std::memory_order_release);
+  }
+}
+
+void heap_before_fork() {
+  g_starting.lock();
+  if (g_at_fork.before != nullptr) {
+    g_at_fork.before();
+  }
+}
+
+void heap_after_fork_in_parent() {
+  if (g_at_fork.in_parent != nullptr) {
+    g_at_fork.in_parent();
+  }
+  g_starting.unlock();
+}
+
+void heap_after_fork_in_child() {
+  if (g_at_fork.in_child != nullptr) {
+    g_at_fork.in_child();
+  }
+  g_starting.unlock();
+}
+
 void bind_heap() {
   static constinit std::atomic<unsigned> next{0};
   static const unsigned processors = count_processors();
@@ -225,6 +272,7 @@ void bind_heap() {
 }
 
 void* plain_block(std::size_t bytes, bool zero) {
+  start_heap();
   return tiermem_je_mallocx(bytes == 0 ? 1 : bytes,
                             je_arena(0) | kJeNoTcache | (zero ? kJeZero : 0));
 }
@@ -240,3 +288,23 @@ void* resize_to_medium(void* block, std::size_t bytes) {
 }
 
 }  // namespace tiermem::preload
+
+// Functions that jemalloc calls in the place of libc's (jemalloc.symbols).
+extern "C" {
+
+__attribute__((visibility("hidden"))) int tiermem_je_atfork(void (*before)(), void (*in_parent)(),
+                                                            void (*in_child)()) {
+  tiermem::preload::g_at_fork = {before, in_parent, in_child};
+  return 0;
+}
+
+// MALLOC_CONF and /etc/malloc.conf are for a jemalloc of the program.
+__attribute__((visibility("hidden"))) const char* tiermem_je_getenv(const char*) {
+  return nullptr;
+}
+__attribute__((visibility("hidden"))) ssize_t tiermem_je_readlink(const char*, char*, std::size_t) {
+  errno = ENOENT;
+  return -1;
+}
+
+}  // extern "C"

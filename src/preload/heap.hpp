@@ -9,6 +9,9 @@
 
 namespace tiermem::preload {
 
+/// Starts jemalloc, unless it has been started. Call it before any other function, and before
+/// jemalloc's own that make blocks: a fork must not meet a heap that another thread starts.
+void start_heap();
 /// This thread's small blocks come from tiered memory from now on.
 void bind_heap();
 /// A block that is never tiered.
@@ -17,5 +20,11 @@ void* plain_block(std::size_t bytes, bool zero);
 void* medium_block(std::size_t bytes, std::size_t alignment, bool zero);
 /// Makes `block` a medium one of `bytes`, in place or elsewhere. On null the block is unchanged.
 void* resize_to_medium(void* block, std::size_t bytes);
+
+// [forking thread] jemalloc's part of a fork. Before it, the program's handlers may still call the
+// heap, but nothing may afterwards.
+void heap_before_fork();
+void heap_after_fork_in_parent();
+void heap_after_fork_in_child();
 
 }  // namespace tiermem::preload

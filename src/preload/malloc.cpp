@@ -1,8 +1,9 @@
-// The malloc family as the program sees it. There are four kinds of block. Small and medium ones
+// The malloc family as the program sees it. There are five kinds of block. Small and medium ones
 // come from the heap. A large one is a region of its own, at a multiple of 2 MiB. An internal one
 // is allocated while a thread works for tiermem: it comes from tiermem's arena and has its size in
-// front of it. free() tells them apart by address: the arena is one range, and outside it nearly
-// only large blocks are at a multiple of 2 MiB.
+// front of it. The first ones of a process are cut from one piece of that arena, and are not
+// reused. free() tells them apart by address: the arena is one range, and outside it nearly only
+// large blocks are at a multiple of 2 MiB.
 //
 // Blocks that libc itself and the loader allocate stay in plain memory. libc and the loader touch
 // streams, name service tables and tables of thread-local storage in the middle of a fork, when no
@@ -46,8 +47,8 @@ constexpr std::size_t kMostBytes = PTRDIFF_MAX;
 constinit std::atomic<std::size_t> g_small_limit{0};
 
 struct InternalHeader {
-  std::size_t bytes;  // As requested from the arena.
-  std::size_t align;
+  std::size_t bytes;  // As requested from the arena, or those of one of the first blocks.
+  std::size_t align;  // 0: one of the first blocks.
 };
 static_assert(sizeof(InternalHeader) == kLeastAlign);
 
@@ -71,29 +72,56 @@ const InternalHeader& header_of(const void* block) {
 
 void free_internal(void* block) {
   const InternalHeader header = header_of(block);
+  if (header.align == 0) {
+    return;
+  }
   arena_free(static_cast<std::byte*>(block) - header.align, header.bytes, header.align);
 }
 
-// The first small blocks of a process are plain, from jemalloc's own arena. A process that ends
-// with them needs no arena in tiered memory, which would take a third of its start. Each copy of
-// libstdc++ takes 71 KiB for exceptions.
+// A process that ends with its first small blocks does not start jemalloc, which would take a
+// quarter of its time. Each copy of libstdc++ takes 71 KiB for exceptions, and touches one page.
 constexpr std::size_t kFirstBytes = std::size_t{256} << 10;
-constinit std::atomic<std::size_t> g_first_bytes{0};  // Includes blocks that were freed.
 
-bool is_among_first(std::size_t bytes) {
-  const std::size_t most = std::min(kFirstBytes, settings().start);
-  return bytes <= most && g_first_bytes.fetch_add(bytes, std::memory_order_relaxed) <= most - bytes;
+struct FirstPiece {
+  FirstPiece() {
+    const ArenaScope inside;
+    begin =
+        arena_is_enclosed() ? static_cast<std::byte*>(arena_allocate(kFirstBytes, kPage)) : nullptr;
+    bytes = begin == nullptr ? 0 : std::min(kFirstBytes, settings().start);
+  }
+  std::byte* begin = nullptr;
+  std::size_t bytes = 0;
+  std::atomic<std::size_t> used{0};
+};
+
+// Returns one of the first blocks, which is plain. Null if there are none left for the thread.
+void* first_block(std::size_t bytes, std::size_t align, bool zero) {
+  if (malloc_is_ready()) {
+    return nullptr;
+  }
+  start_process();
+  static FirstPiece piece;
+  align = std::max(align, kLeastAlign);
+  std::size_t used = piece.used.load(std::memory_order_relaxed);
+  std::size_t at = 0;
+  do {
+    at = round_up(used + sizeof(InternalHeader), align);
+    if (align > kPage || at > piece.bytes || bytes > piece.bytes - at) {
+      return nullptr;
+    }
+  } while (!piece.used.compare_exchange_weak(used, at + bytes, std::memory_order_relaxed));
+  std::byte* const block = piece.begin + at;
+  new (block - sizeof(InternalHeader)) InternalHeader{bytes, 0};
+  return zero ? memset(block, 0, bytes) : block;
 }
 
-// Call it before jemalloc makes a block of these bytes for the program.
-void prepare_thread(std::size_t bytes) {
+// Call it before jemalloc makes a block for the program.
+void prepare_thread() {
   if (malloc_is_ready()) {
     return;
   }
   start_process();
-  if (is_among_first(bytes)) {
-    return;
-  }
+  start_heap();
   g_small_limit = settings().medium;
   set_malloc_ready();  // Must be first: the next call may allocate.
   bind_heap();
@@ -114,6 +142,7 @@ void* large_block(std::size_t bytes) {
     return nullptr;
   }
   if (inside_tiermem() && !arena_is_enclosed()) {
+    start_heap();
     // Address space is too small for an arena with a recognisable range. Nothing will be tiered.
     block = tiermem_je_mallocx(bytes == 0 ? 1 : bytes, je_align(align) | (zero ? kJeZero : 0));
   } else if (inside_tiermem()) {
@@ -121,8 +150,8 @@ void* large_block(std::size_t bytes) {
     if (block != nullptr && zero) {
       memset(block, 0, bytes);
     }
-  } else {
-    prepare_thread(std::max(bytes, align));
+  } else if (block = first_block(bytes, align, zero); block == nullptr) {
+    prepare_thread();
     if (bytes >= settings().large && align <= kHugePage) {
       block = large_block(bytes);
     }
@@ -154,7 +183,11 @@ bool plain_for_libc(std::size_t bytes, const void* caller) {
 
 [[gnu::noinline]] void* allocate_for_libc(std::size_t bytes, bool zero,
                                           const void* caller) noexcept {
-  void* const block = plain_for_libc(bytes, caller) ? plain_block(bytes, zero) : nullptr;
+  void* block = nullptr;
+  if (plain_for_libc(bytes, caller)) {
+    block = first_block(bytes, kLeastAlign, zero);
+    block = block != nullptr ? block : plain_block(bytes, zero);
+  }
   return block != nullptr ? block : allocate_slowly(bytes, kLeastAlign, zero);
 }
 
@@ -237,7 +270,7 @@ void* resize(void* block, std::size_t bytes) {
   if (large || arena_contains(block) || inside_tiermem() || bytes >= settings().large) {
     return move_block(block, usable(block), bytes);
   }
-  prepare_thread(std::max(bytes, kLeastAlign));
+  prepare_thread();
   void* const moved = bytes >= settings().medium ? resize_to_medium(block, bytes)
                                                  : tiermem_je_rallocx(block, bytes, 0);
   if (moved == nullptr) {

@@ -1,6 +1,6 @@
 // Fork handlers run in reverse order before the fork and in order after it. Ours are registered
-// before jemalloc's, so jemalloc's locks are taken while tiered memory can still be touched, and
-// released when it can be again.
+// first, so the program's handlers may use the heap. jemalloc's part is in ours: its locks are
+// taken while tiered memory can still be touched, and released when it can be again.
 #include "preload/start.hpp"
 
 #include <dlfcn.h>
@@ -19,6 +19,7 @@
 #include "os/handed_descriptors.hpp"
 #include "os/host_memory.hpp"
 #include "preload/device_tiering.hpp"
+#include "preload/heap.hpp"
 #include "preload/libc_callers.hpp"
 #include "preload/region.hpp"
 #include "preload/run_broker.hpp"
@@ -128,18 +129,21 @@ void start_process() {
 }
 
 void before_fork_of_program() {
+  heap_before_fork();
   bring_stack(__builtin_frame_address(0));  // Later no thread can bring it in.
   lock_regions();
 }
 
 void after_fork_of_program_in_parent() {
   unlock_regions();
+  heap_after_fork_in_parent();
 }
 
 void after_fork_of_program_in_child() {
   follow_fork_with_devices();
   renew_regions_lock();
   rejoin_run_in_child();
+  heap_after_fork_in_child();
 }
 
 }  // namespace tiermem::preload

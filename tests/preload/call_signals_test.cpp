@@ -131,34 +131,34 @@ TEST(Signals, interrupt_a_call_that_waits) {
   Pipe pipe;
   on_signal(SIGUSR1, [](int) { ++g_handled; });
   const pthread_t self = pthread_self();
-  g_handled = 0;
-  std::thread other([&] {
-    while (g_handled == 0) {
+  std::atomic<bool> returned{false};
+  // Until the call has returned: the first signal may come before the call.
+  const auto send = [&] {
+    while (!returned) {
       usleep(20000);
       pthread_kill(self, SIGUSR1);
     }
-  });
+  };
+  g_handled = 0;
   memory.evict();
+  std::thread other(send);
   EXPECT_EQ(read(pipe.ends[0], memory.at(), 100), -1);
   EXPECT_EQ(errno, EINTR);
+  returned = true;
   other.join();
   EXPECT_GE(g_handled, 1);
 
   auto* const rest = reinterpret_cast<timespec*>(memory.at() + kPage - 8);
-  g_handled = 0;
-  std::thread another([&] {
-    while (g_handled == 0) {
-      usleep(20000);
-      pthread_kill(self, SIGUSR1);
-    }
-  });
   *rest = {20, 0};
   memory.evict();
+  returned = false;
+  std::thread another(send);
   EXPECT_EQ(nanosleep(rest, rest), -1);
   EXPECT_EQ(errno, EINTR);
+  returned = true;
+  another.join();
   EXPECT_GE(rest->tv_sec, 10);
   EXPECT_LE(rest->tv_sec, 19);
-  another.join();
 }
 
 Evicted* g_memory = nullptr;
