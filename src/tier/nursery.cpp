@@ -5,6 +5,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "base/error.hpp"
 #include "base/results.hpp"
@@ -73,19 +74,21 @@ Status Nursery::follow_fork() {
   }
   opened_ = kSlots;
   free_ = kAllFree;
+  new (&slots_) std::counting_semaphore<kSlots>(kSlots);
   return dress(range_.data(), range_.bytes(), huge_);
 }
 
 // Takes the lowest free slot, and opens it when it is taken for the first time. Returns null, with
 // errno, if the kernel refuses that.
 std::byte* Nursery::take_slot() {
-  std::unique_lock lock(mutex_);
-  slot_free_.wait(lock, [&] { return free_ != 0; });
+  slots_.acquire();
+  const std::lock_guard lock(mutex_);
   const auto number = static_cast<unsigned>(std::countr_zero(free_));
   std::byte* const slot = range_.data() + number * kSlotBytes;
   // The slots below are open: each was the lowest free one when it was taken first.
   if (number >= opened_) {
     if (host::open_range(slot, kSlotBytes) != 0) {
+      slots_.release();
       return nullptr;
     }
     opened_ = number + 1;
@@ -100,7 +103,7 @@ void Nursery::give_slot(std::byte* slot) {
     const std::lock_guard lock(mutex_);
     free_ |= std::uint64_t{1} << number;
   }
-  slot_free_.notify_one();
+  slots_.release();
 }
 
 Result<Nursery::Filled> Nursery::fill(std::byte* home, std::uint64_t bytes, bool require_huge) {

@@ -7,11 +7,11 @@
 // Threads: any number of workers may call fill at once. If all slots are taken, fill waits for one.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <semaphore>
 
 #include "os/host_memory.hpp"
 #include "os/userfault.hpp"
@@ -42,10 +42,10 @@ class Nursery {
   const Userfault& userfault_;
   const bool huge_;
   host::AddressRange range_;
-  std::mutex mutex_;
-  std::condition_variable slot_free_;
   static constexpr unsigned kSlots = 32;  // More than the number of workers.
   static constexpr std::uint64_t kAllFree = (std::uint64_t{1} << kSlots) - 1;
+  std::counting_semaphore<kSlots> slots_{kSlots};  // Counts the free slots.
+  std::mutex mutex_;
   std::uint64_t free_ = kAllFree;  // A bit for each slot. Guarded by mutex_, like the next member.
   std::uint64_t opened_ = 0;       // Slots below this number are accessible.
 };

@@ -359,6 +359,46 @@ TEST(MappedSignalsOptions, what_cannot_be_says_why) {
   }
 }
 
+// The thread waits in the handler of its touch until the extent is closed for stores.
+TEST(MappedSignalsOptions, a_store_into_a_file_is_sigsegv_and_its_bytes_stay) {
+  if (Context::create("dram=16M; nvme=off" + kBySignal).code() == Code::unsupported) {
+    GTEST_SKIP() << "no userfaultfd with signals";
+  }
+  const Directory directory;
+  const std::string path = directory.path() + "/file";
+  const int fd = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    struct sigaction action {};
+    action.sa_handler = [](int) { _exit(42); };
+    sigaction(SIGSEGV, &action, nullptr);
+    auto context = make_context("dram=16M; nvme=off" + kBySignal);
+    auto buffer =
+        context->adopt_file(path.c_str(), 0, 0, {.extent_bytes = 65536, .flags = kMapped});
+    if (!buffer.ok()) {
+      _exit(buffer.code() == Code::unsupported ? 77 : 1);
+    }
+    auto* const data = reinterpret_cast<volatile char*>(*buffer->address());
+    if (data[70000] != 0) {
+      _exit(2);
+    }
+    data[70000] = 1;
+    _exit(3);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  char byte = 1;
+  EXPECT_EQ(pread(fd, &byte, 1, 70000), 1);
+  EXPECT_EQ(byte, 0);
+  close(fd);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+    GTEST_SKIP() << "no mapped files here";
+  }
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 42) << status;
+}
+
 // Bytes of an adopted file that have changed since are never shown.
 TEST(MappedSignalsOptions, a_page_that_cannot_be_read_is_sigbus) {
   if (Context::create("dram=16M; nvme=off" + kBySignal).code() == Code::unsupported) {

@@ -140,7 +140,8 @@ def ordered(one: str, two: str) -> bool:
         return found and (found[1] or found[2])
 
     def named(name: str, text: str) -> int:
-        return len(re.findall(rf"(?<!\w){re.escape(name)}(?!\w)", text))
+        # A member of another object may have the same name.
+        return len(re.findall(rf"(?<![\w.>]){re.escape(name)}(?!\w)", text))
 
     def adds(text: str) -> bool:
         return re.match(rf"^\s+(?:\+\+|--|{NAME}(?: [-+]= |\+\+;|--;))", text) is not None
