@@ -376,5 +376,20 @@ TEST(BlockTier, reads_into_the_programs_memory_are_named_to_the_port_and_never_r
   EXPECT_EQ(own[36 * kKiB], std::byte{0});
 }
 
+TEST(BlockTier, pieces_are_whole_blocks_of_the_device) {
+  constexpr std::uint32_t kBlock = 16 << 10;
+  ScriptedIoPort port(1, 64 * kMiB, kBlock);
+  BlockTier tier(port, {.piece_bytes = 40 * kKiB});
+  ASSERT_TRUE(tier.grow(kMiB).ok());
+  const SlotId slot = *tier.allocate(kMiB, 0);
+  const Bytes data = pattern(kMiB, 5);
+  tier.submit({.cookie = 1, .slot = slot, .write = true, .data = data.get(), .length = kMiB});
+  EXPECT_EQ(reap_one(tier).code, Code::ok);
+  EXPECT_GT(port.log.size(), 20U);
+  for (const IoRequest& request : port.log) {
+    EXPECT_EQ(request.length % kBlock + request.offset % kBlock, 0U) << request.length;
+  }
+}
+
 }  // namespace
 }  // namespace tiermem

@@ -151,5 +151,36 @@ TEST_F(DaxPagesTest, home_is_shared_then_both_addresses_show_the_same_bytes) {
   EXPECT_EQ(pages->share(at(12), at(10), kUnit), ENOENT) << "a home without pages";
 }
 
+// The records of free units have 64 to a word.
+TEST(DaxPagesOfManyUnits, no_two_homes_get_the_same_unit) {
+  constexpr unsigned kUnits = 67;
+  const test::Directory directory;
+  auto file = DaxFile::open(directory.path(), kUnits * kUnit);
+  ASSERT_TRUE(file.ok()) << file.message();
+  DaxPages pages(std::move(*file));
+  auto range = host::reserve({.bytes = 2 * kUnits * kUnit, .accessible = false});
+  ASSERT_TRUE(range.ok()) << range.message();
+  const auto at = [&](unsigned unit) { return range->data() + unit * kUnit; };
+  ASSERT_TRUE(pages.fill(at(0), 64 * kUnit).ok());
+  for (unsigned unit = 0; unit < 64; ++unit) {
+    *at(unit) = static_cast<std::byte>(unit + 1);
+  }
+  ASSERT_TRUE(pages.fill(at(70), 2 * kUnit).ok());
+  ASSERT_TRUE(pages.fill(at(80), kUnit).ok());
+  EXPECT_EQ(pages.fill(at(90), kUnit).code(), Code::no_capacity);
+  for (const unsigned unit : {70u, 71u, 80u}) {
+    EXPECT_EQ(*at(unit), std::byte{0});
+  }
+  for (unsigned unit = 0; unit < 64; ++unit) {
+    ASSERT_EQ(*at(unit), static_cast<std::byte>(unit + 1)) << unit;
+  }
+  // The search goes round: the only free unit is behind its beginning.
+  ASSERT_EQ(pages.release(at(70), 2 * kUnit), 0);
+  ASSERT_TRUE(pages.fill(at(81), kUnit).ok());
+  ASSERT_TRUE(pages.fill(at(82), kUnit).ok());
+  EXPECT_EQ(*at(81), std::byte{0});
+  EXPECT_EQ(*at(63), std::byte{64});
+}
+
 }  // namespace
 }  // namespace tiermem

@@ -126,11 +126,17 @@ TEST_P(MappedFrame, a_page_of_the_window_that_the_program_has_unmapped_is_left_o
   ASSERT_TRUE(log_open(LogLevel::error, directory.path() + "/log"));
   std::byte* const gone = window + 8192;
   ASSERT_EQ(munmap(gone, 4096), 0);
+  const std::byte* const its_home = space->bytes_at(frame, window) + 8192;
   EXPECT_TRUE(space->restore(frame, window).ok());
   log_close();
   std::ifstream file(directory.path() + "/log");
   const std::string log{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_NE(log.find(fmt::format("at {}", static_cast<void*>(gone))), std::string::npos) << log;
+  EXPECT_NE(log.find(fmt::format("at {} is not shown", static_cast<void*>(gone))),
+            std::string::npos)
+      << log;
+  EXPECT_NE(log.find(fmt::format("missing at {};", static_cast<const void*>(its_home))),
+            std::string::npos)
+      << log;
   std::vector<std::byte> expected(kBytes);
   fill(expected.data(), kBytes, 1);
   EXPECT_EQ(std::memcmp(window, expected.data(), 8192), 0);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "mover/copies.hpp"
 #include "tests/unit/mover_doubles.hpp"
 
 namespace tiermem {
@@ -59,6 +60,25 @@ TEST_F(MemoryLedgerTest, a_copy_out_of_it_is_tried_again_after_a_backoff) {
   memory.exit_backoff.failed(5);
   EXPECT_EQ(memory.next(5), memory.exit_backoff.until());
   EXPECT_EQ(memory.next(memory.exit_backoff.until()), kNever);
+}
+
+// An extent climbs to the memory that it prefers.
+TEST_F(MemoryLedgerTest, an_extent_that_climbed_and_leaves_unused_has_climbed_in_vain) {
+  Extent extent{};
+  extent.preferred = memory.rank();
+  Copies::note_left(extent, memory);
+  EXPECT_EQ(memory.climbs_in_vain, 0u) << "it did not climb";
+  extent.uses = 1;
+  Copies::note_left(extent, memory);
+  EXPECT_EQ(memory.climbs_in_vain, 1u);
+  EXPECT_EQ(extent.uses, 0u);
+  Copies::note_left(extent, memory);
+  EXPECT_EQ(memory.climbs_in_vain, 1u) << "counted once";
+  extent.uses = 1;
+  extent.preferred = memory.rank() + 1;
+  Copies::note_left(extent, memory);
+  EXPECT_EQ(memory.climbs_in_vain, 1u);
+  EXPECT_EQ(extent.uses, 0u);
 }
 
 }  // namespace
