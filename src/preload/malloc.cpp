@@ -79,7 +79,7 @@ void free_internal(void* block) {
 }
 
 // A process that ends with its first small blocks does not start jemalloc, which would take a
-// quarter of its time. Each copy of libstdc++ takes 71 KiB for exceptions, and touches one page.
+// sixth of its time. Each copy of libstdc++ takes 71 KiB for exceptions, and touches one page.
 constexpr std::size_t kFirstBytes = std::size_t{256} << 10;
 
 struct FirstPiece {

@@ -1,6 +1,7 @@
-// Fork handlers run in reverse order before the fork and in order after it. Ours are registered
-// first, so the program's handlers may use the heap. jemalloc's part is in ours: its locks are
-// taken while tiered memory can still be touched, and released when it can be again.
+// Fork handlers run in reverse order before the fork and in order after it. The program's handlers
+// come after ours, so they may use the heap. The heap's come after our others: its locks are taken
+// while tiered memory can still be touched, and released when it can be again. _Fork, which signal
+// handlers may call, takes no lock of the heap (processes.cpp).
 #include "preload/start.hpp"
 
 #include <dlfcn.h>
@@ -122,6 +123,7 @@ void start_process() {
     must(register_fork_handlers() ? 0 : -1);
     must(::pthread_atfork(before_fork_of_program, after_fork_of_program_in_parent,
                           after_fork_of_program_in_child));
+    must(::pthread_atfork(heap_before_fork, heap_after_fork_in_parent, heap_after_fork_in_child));
     g_started.store(true, std::memory_order_release);
     return true;
   }();
@@ -129,21 +131,18 @@ void start_process() {
 }
 
 void before_fork_of_program() {
-  heap_before_fork();
   bring_stack(__builtin_frame_address(0));  // Later no thread can bring it in.
   lock_regions();
 }
 
 void after_fork_of_program_in_parent() {
   unlock_regions();
-  heap_after_fork_in_parent();
 }
 
 void after_fork_of_program_in_child() {
   follow_fork_with_devices();
   renew_regions_lock();
   rejoin_run_in_child();
-  heap_after_fork_in_child();
 }
 
 }  // namespace tiermem::preload

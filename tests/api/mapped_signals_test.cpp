@@ -359,15 +359,23 @@ TEST(MappedSignalsOptions, what_cannot_be_says_why) {
   }
 }
 
-// The thread waits in the handler of its touch until the extent is closed for stores.
-TEST(MappedSignalsOptions, a_store_into_a_file_is_sigsegv_and_its_bytes_stay) {
-  if (Context::create("dram=16M; nvme=off" + kBySignal).code() == Code::unsupported) {
-    GTEST_SKIP() << "no userfaultfd with signals";
+/// A file of 1 MiB of zeros, to be mapped by contexts with touches that are signals.
+class MappedSignalsFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (Context::create("dram=16M; nvme=off" + kBySignal).code() == Code::unsupported) {
+      GTEST_SKIP() << "no userfaultfd with signals";
+    }
+    ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
   }
+  ~MappedSignalsFile() override { close(fd); }
   const Directory directory;
   const std::string path = directory.path() + "/file";
   const int fd = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-  ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
+};
+
+// The thread waits in the handler of its touch until the extent is closed for stores.
+TEST_F(MappedSignalsFile, a_store_into_a_file_is_sigsegv_and_its_bytes_stay) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(30);
@@ -392,7 +400,6 @@ TEST(MappedSignalsOptions, a_store_into_a_file_is_sigsegv_and_its_bytes_stay) {
   char byte = 1;
   EXPECT_EQ(pread(fd, &byte, 1, 70000), 1);
   EXPECT_EQ(byte, 0);
-  close(fd);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
     GTEST_SKIP() << "no mapped files here";
   }
@@ -400,14 +407,7 @@ TEST(MappedSignalsOptions, a_store_into_a_file_is_sigsegv_and_its_bytes_stay) {
 }
 
 // Bytes of an adopted file that have changed since are never shown.
-TEST(MappedSignalsOptions, a_page_that_cannot_be_read_is_sigbus) {
-  if (Context::create("dram=16M; nvme=off" + kBySignal).code() == Code::unsupported) {
-    GTEST_SKIP() << "no userfaultfd with signals";
-  }
-  const Directory directory;
-  const std::string path = directory.path() + "/file";
-  const int fd = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-  ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
+TEST_F(MappedSignalsFile, a_page_that_cannot_be_read_is_sigbus) {
   EXPECT_TRUE(ends_child([&] {
     auto context = make_context("dram=16M; nvme=off" + kBySignal);
     auto buffer =
@@ -418,7 +418,6 @@ TEST(MappedSignalsOptions, a_page_that_cannot_be_read_is_sigbus) {
     }
     (void)data[512 << 10];
   }));
-  close(fd);
 }
 
 }  // namespace
