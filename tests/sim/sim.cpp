@@ -3,7 +3,7 @@
 // model is a plain map of bytes; check_invariants() runs after every event.
 //
 //   tiermem-sim [--seeds N] [--first S] [--seed S] [--events N] [--memories] [--without NAME,...]
-//               [--coverage] [--contention] [--verbose]
+//               [--coverage] [--contention] [--figures] [--verbose]
 //
 // Runs the regression seeds (regressions.hpp) first, and then the given seeds. A failing seed is
 // made smaller: fewer events, and without kinds of calls and faults, as long as it fails in the
@@ -13,8 +13,11 @@
 // transfer, was taken. A quarter of the seeds begin with counters near their ends. One of 64
 // touches a buffer of more than 2^20 extents first (sparse.hpp). --contention runs contention.hpp
 // instead, from the same seeds. The last line is the digest of all runs (digest.hpp): a change of
-// the mover that should change nothing keeps it. Exit code 0: all seeds passed; 1: one failed, or
-// with --coverage a change was never taken; 2: usage.
+// the mover that should change nothing keeps it. --figures prints what depends only on the seeds:
+// the digest of each 20 runs, and the sums of the public counters over all runs. tests/sim/recorded
+// compares them with those of the last commit. Exit code 0: all seeds passed; 1: one failed, or
+// with
+// --coverage a change was never taken; 2: usage.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -24,6 +27,7 @@
 #include <optional>
 #include <string>
 
+#include "observe/counters.hpp"
 #include "tests/sim/contention.hpp"
 #include "tests/sim/coverage.hpp"
 #include "tests/sim/regressions.hpp"
@@ -46,9 +50,22 @@ struct Failed {
 };
 /// Totals over all runs.
 struct Totals {
-  std::uint64_t calls = 0, most_fruitless = 0;
-  std::int64_t calm_ns = 0;
+  std::uint64_t calls = 0, most_fruitless = 0, events = 0;
+  std::int64_t calm_ns = 0, virtual_ns = 0;
   Digest digest;
+  Stats stats;  // Only its counters.
+
+  void add(const Simulation& simulation) {
+    calls += simulation.calls();
+    events += simulation.events();
+    digest.add("run", simulation.digest());
+    most_fruitless = std::max(most_fruitless, simulation.most_fruitless());
+    calm_ns = std::max(calm_ns, simulation.calm_ns());
+    virtual_ns += simulation.now();
+    for (const Counter& counter : counter_table()) {
+      stats.*counter.field += simulation.stats().*counter.field;
+    }
+  }
 };
 
 // It walks a million extents several times, which takes as long as some hundred seeds.
@@ -76,10 +93,7 @@ std::optional<Failed> run(const Plan& plan, bool verbose, Totals& totals) {
   } catch (const std::exception& failure) {
     failed = {failure.what(), simulation->events(), simulation->history()};
   }
-  totals.calls += simulation->calls();
-  totals.digest.add("run", simulation->digest());
-  totals.most_fruitless = std::max(totals.most_fruitless, simulation->most_fruitless());
-  totals.calm_ns = std::max(totals.calm_ns, simulation->calm_ns());
+  totals.add(*simulation);
   if (failed) {
     (void)simulation.release();  // In the middle of its work, so its destructor cannot run.
     return failed;
@@ -176,8 +190,28 @@ std::vector<std::string> names_in(const std::string& list) {
 struct Options {
   std::uint64_t seeds = 1000, first = 1, events = 400;
   bool one = false, verbose = false, coverage = false, contention = false, memories = false;
+  bool figures = false;
   std::vector<std::string> without;
 };
+
+// The runs of a line of --figures.
+constexpr std::uint64_t kRunsOfFigure = 20;
+
+void print_figures(const Totals& totals) {
+  const auto line = [](const char* name, auto number) {
+    std::printf("%s %llu\n", name, static_cast<unsigned long long>(number));
+  };
+  line("calls", totals.calls);
+  line("events", totals.events);
+  line("virtual_ns", totals.virtual_ns);
+  line("most_fruitless", totals.most_fruitless);
+  line("calm_ns", totals.calm_ns);
+  for (const Counter& counter : counter_table()) {
+    if (counter.field != &Stats::step_ns_p99) {  // Real time.
+      line(counter.name, totals.stats.*counter.field);
+    }
+  }
+}
 
 bool run_all(const Options& options) {
   const auto begin = std::chrono::steady_clock::now();
@@ -196,6 +230,15 @@ bool run_all(const Options& options) {
                 totals)) {
       return false;
     }
+    const std::uint64_t ended = seed - options.first + 1;
+    if (options.figures && (ended % kRunsOfFigure == 0 || ended == options.seeds)) {
+      std::printf("until_seed_%llu %016llx\n", static_cast<unsigned long long>(seed),
+                  static_cast<unsigned long long>(totals.digest.value()));
+    }
+  }
+  if (options.figures) {
+    print_figures(totals);
+    return true;
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -307,13 +350,15 @@ int main(int argc, char** argv) {
       options.coverage = true;
     } else if (arg == "--contention") {
       options.contention = true;
+    } else if (arg == "--figures") {
+      options.figures = true;
     } else if (arg == "--verbose") {
       options.verbose = true;
     } else {
       std::fprintf(
           stderr,
           "usage: tiermem-sim [--seeds N] [--first S] [--seed S] [--events N] [--memories] "
-          "[--without NAME,...] [--coverage] [--contention] [--verbose]\n");
+          "[--without NAME,...] [--coverage] [--contention] [--figures] [--verbose]\n");
       return 2;
     }
   }

@@ -410,6 +410,7 @@ void Simulation::drain() {
       }
     }
   }
+  mover_.fill_stats(stats_);
   while (!live_.empty()) {
     free_one();
   }

@@ -43,6 +43,10 @@ class Simulation {
   const std::deque<std::string>& history() const { return history_; }
   std::uint64_t calls() const { return world_.calls; }
   std::uint64_t digest() const { return world_.digest.value(); }
+  /// The virtual time.
+  std::int64_t now() const { return world_.now; }
+  /// The counters of the mover when the run had ended, before it freed all buffers.
+  const Stats& stats() const { return stats_; }
   /// Number of begun events: a run of this many fails as this one did.
   std::uint64_t events() const { return events_; }
   /// The longest virtual time after the faults until nothing waited.
@@ -284,6 +288,7 @@ class Simulation {
   void drain();
 
   World world_;
+  Stats stats_;
   Swarm swarm_;
   const bool verbose_;
   Dice dice_;
