@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 #include <utility>
 
 #include "cli/option_facts.hpp"
@@ -74,10 +75,17 @@ std::string lacks_value(const CLI::App& command, const OptionFacts& facts,
              fmt::format("{}{} needs a value: {} {}", prefix(command), name, name, facts.value));
 }
 
+std::string empty_value(const CLI::App& command, const OptionFacts& facts,
+                        const std::string& name) {
+  return see(command, fmt::format("{}{} has an empty value; give {}, or leave {} out",
+                                  prefix(command), name, facts.value, name));
+}
+
 /// `taken_last`: the option that took the last word as its value, if one did.
 std::string walk(const CLI::App& command, const Words& words, const OptionFacts** taken_last,
                  const std::vector<OptionFacts>& options) {
   const bool ends_at_operand = command.get_prefix_command();
+  std::set<const OptionFacts*> given;
   for (std::size_t i = command.get_parent() == nullptr ? 0 : 1; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word == "--") {
@@ -105,6 +113,12 @@ std::string walk(const CLI::App& command, const Words& words, const OptionFacts*
     if (has_equals ? word.size() == name.size() + 1
                    : i + 1 == words.size() || find(options, name_of(words[i + 1])) != nullptr) {
       return lacks_value(command, *facts, name);
+    }
+    if (!has_equals && words[i + 1].empty()) {  // Often a variable of the shell without a value.
+      return empty_value(command, *facts, name);
+    }
+    if (!given.insert(facts).second && !facts->is_many) {
+      return see(command, fmt::format("{}{} is given twice; give it once", prefix(command), name));
     }
     if (!has_equals) {
       ++i;

@@ -95,7 +95,8 @@ int run(int argc, char** argv) {
     program.exit(error);  // --help and --version also end here.
   }
   // A full disk or a closed pipe must not count as success.
-  if (std::fflush(stdout) != 0 && exit == kDone) {
+  // An earlier flush may have failed, too.
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && exit == kDone) {
     return complain(kFailed,
                     fmt::format("standard output: cannot write: {}", std::strerror(errno)));
   }

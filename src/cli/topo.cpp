@@ -83,7 +83,7 @@ Result<Report> gather(const Arguments& arguments) {
     return std::move(config).status();
   }
   all.config = std::move(*config);
-  all.config.warnings = unknown_variables(environ);
+  add_unknown_variables(all.config);
   all.fits = judge_numa(all.config, all.topology);
   if (all.fits.ok()) {
     all.fits = judge_pmem(all.config);

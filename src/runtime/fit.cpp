@@ -166,12 +166,7 @@ Status judge_block(Config& config, const HostFacts& facts, const LookAtPath& loo
   return {};
 }
 
-// The file is written when the context closes. No caller can get an error at that point.
-Status judge_stats_file(const Config& config, const LookAtPath& look) {
-  if (config.stats_file == "off") {
-    return {};
-  }
-  const std::string& path = config.stats_file;
+Status judge_written_file(const char* option, const std::string& path, const LookAtPath& look) {
   const std::size_t slash = path.rfind('/');
   const std::string parent = slash == std::string::npos ? "."
                              : slash == 0               ? "/"
@@ -186,9 +181,29 @@ Status judge_stats_file(const Config& config, const LookAtPath& look) {
   return error == 0
              ? Status()
              : fail_native(Code::io_error, error,
-                           "stats_file: cannot write {:.120}: {}; name a file in a directory "
-                           "that exists and that this user may write to",
-                           path, std::strerror(error));
+                           "{}: cannot write {:.120}: {}; name a file in a directory that exists "
+                           "and that this user may write to",
+                           option, path, std::strerror(error));
+}
+
+// The file of statistics is written when the context closes: no caller can get an error then. The
+// log is opened when a context is created; `tiermem run` must refuse it before the program starts.
+Status judge_files(Config& config, const LookAtPath& look) {
+  if (config.stats_file != "off") {
+    if (Status status = judge_written_file("stats_file", config.stats_file, look); !status.ok()) {
+      return status;
+    }
+  }
+  if (config.log_file == Config().log_file) {
+    return {};
+  }
+  if (config.log == LogLevel::off) {
+    config.warnings.push_back(
+        fmt::format("log_file: nothing is written to {:.120}, because log is off; set log=warn, "
+                    "info or debug, or leave log_file out",
+                    config.log_file));
+  }
+  return judge_written_file("log_file", config.log_file, look);
 }
 
 // The default extent size passes unchecked: small buffers have smaller extents.
@@ -237,13 +252,19 @@ PathFacts look_at_path(const std::string& path) {
   return facts;
 }
 
+void add_unknown_variables(Config& config) {
+  std::vector<std::string> unknown = unknown_variables(environ);
+  config.warnings.insert(config.warnings.begin(), std::make_move_iterator(unknown.begin()),
+                         std::make_move_iterator(unknown.end()));
+}
+
 Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look) {
   Status status = judge_dram(config, facts);
   if (status.ok()) {
     status = judge_block(config, facts, look);
   }
   if (status.ok()) {
-    status = judge_stats_file(config, look);
+    status = judge_files(config, look);
   }
   judge_extent(config);
   return status;
@@ -428,7 +449,7 @@ Result<Config> judged(Result<Config> config, const HostFacts& facts) {
     return config;
   }
   if (getauxval(AT_SECURE) == 0) {
-    config->warnings = unknown_variables(environ);
+    add_unknown_variables(*config);
   }
   if (!config->numa.empty()) {
     if (Status status = judge_numa(*config, read_topology()); !status.ok()) {

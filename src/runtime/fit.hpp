@@ -37,8 +37,12 @@ using LookAtPath = std::function<PathFacts(const std::string& path)>;
 /// Looks at a path on this machine. Creates nothing.
 PathFacts look_at_path(const std::string& path);
 
+/// Adds a warning for each unknown TIERMEM_ variable of the environment, before the other warnings.
+void add_unknown_variables(Config& config);
+
 /// Errors: invalid_argument for a size that the machine does not have, and for a path that is
-/// missing or of the wrong kind; unavailable for a path without write access. Warnings are appended
+/// missing or of the wrong kind; unavailable for a path without write access; io_error for a file that
+/// cannot be written. Warnings are appended
 /// to config.warnings.
 Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look);
 
