@@ -17,8 +17,10 @@ namespace tiermem {
 /// Whether a thread may use the arena's reserve. Only for a thread that bounds its own allocations.
 enum class UsesReserve : bool { no, yes };
 
-/// Starts a thread that works for tiermem. It receives no signal of the program, not even while it
-/// starts.
+/// Starts a thread that works for tiermem. It receives no signal that is sent to the program, not
+/// even while it starts, except SIGBUS and SIGSEGV. These are not blocked: where touches are signals
+/// (`userfault=signal`), a thread that copies into a mapped buffer raises them itself, and the kernel
+/// kills a thread that blocks what it raises.
 ///
 /// - `name`: up to 15 characters; must stay valid forever.
 /// - Errors: throws std::system_error if no thread can be created.
@@ -28,6 +30,8 @@ std::thread own_thread(const char* name, Body body) {
     NoSignals() {
       sigset_t all;
       must(::sigfillset(&all));
+      must(::sigdelset(&all, SIGBUS));
+      must(::sigdelset(&all, SIGSEGV));
       must(::pthread_sigmask(SIG_SETMASK, &all, &before));
     }
     ~NoSignals() { must(::pthread_sigmask(SIG_SETMASK, &before, nullptr)); }

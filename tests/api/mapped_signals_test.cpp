@@ -212,6 +212,31 @@ TEST_P(MappedSignals, the_calls_of_the_interface_read_and_write_such_memory) {
   EXPECT_EQ(wrong(words.subspan(4 * kMiB / 8, 4 * kMiB / 8), 4), 0u);
 }
 
+// A thread of tiermem touches the absent bytes then, and must get the signal.
+TEST_P(MappedSignals, operations_of_the_interface_write_such_memory) {
+  fill(words, 4);
+  std::vector<std::uint64_t> source(kMiB / 8, 7);
+  for (std::uint64_t at = 19'912; at < 16 * kMiB; at += 5 * kMiB) {
+    ASSERT_TRUE(buffer.evict().ok());
+    CopyItem item{buffer.handle(), at, source.data(), kMiB, kWrite};
+    Op copy;
+    ASSERT_TRUE(context->copy({&item, 1}, 0, Timeout::forever(), &copy).ok());
+    EXPECT_TRUE(copy.wait().ok());
+    const std::uint64_t rows[] = {at / 4096 + 600, at / 4096 + 700};
+    Op scatter;
+    ASSERT_TRUE(
+        context
+            ->scatter({.buffer = buffer.handle(), .row_bytes = 4096, .index = rows, .count = 2},
+                      source.data(), Timeout::forever(), &scatter)
+            .ok());
+    EXPECT_TRUE(scatter.wait().ok());
+    EXPECT_TRUE(std::ranges::equal(words.subspan(at / 8, kMiB / 8), source));
+    for (const std::uint64_t row : rows) {
+      EXPECT_TRUE(std::ranges::equal(words.subspan(row * 512, 512), std::span(source).first(512)));
+    }
+  }
+}
+
 std::span<std::uint64_t> g_words;
 std::atomic<std::uint64_t> g_seen{0}, g_alarms{0};
 
