@@ -1,6 +1,7 @@
 // C: operations.
 #include "operations.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <span>
 
@@ -37,9 +38,13 @@ Status wait_for_all(Context& context, std::span<const OpHandle> list, Timeout ti
     }
   }
   Status first;
-  for (const OpHandle op : list) {
-    // Nothing for an operation that the list names twice, or that another thread consumed.
-    std::optional<Status> outcome = call->ops.consume(op);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    std::optional<Status> outcome = call->ops.consume(list[i]);
+    const std::span before = list.first(i);
+    if (!outcome && std::ranges::find(before, list[i]) == before.end()) {
+      // Not one that the list names twice: another thread has consumed it since, with its result.
+      outcome = Ops::waited_for("op_wait", list[i]);
+    }
     if (outcome && first.ok()) {
       first = std::move(*outcome);
     }

@@ -13,6 +13,7 @@ namespace tiermem {
 Status CopyCall::run() {
   Status usable = impl_.usable("copy");
   if (!usable.ok()) {
+    refuse(usable.code());
     return usable;
   }
   copies_.resize(list_.size());
@@ -32,6 +33,12 @@ Status CopyCall::run() {
     }
   }
   return first;
+}
+
+void CopyCall::refuse(Code why) noexcept {
+  for (CopyItem& item : list_) {
+    item.code = why;
+  }
 }
 
 Status CopyCall::check(std::size_t index) const {

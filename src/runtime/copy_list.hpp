@@ -21,6 +21,7 @@ class CopyCall final : public Errand {
            const CallLimits& limits)
       : context_(context), impl_(impl), list_(list), promotes_(promotes), limits_(limits) {}
   Status run() override;
+  void refuse(Code why) noexcept override;
 
  private:
   /// One item, as it was when the call began. The caller may change its list, and must not.

@@ -64,11 +64,15 @@ void Errands::work() {
     --idle_;
     lock.unlock();
     try {
-      next.op->status = next.op->cancel.load(std::memory_order_relaxed)
-                            ? fail(Code::cancelled, "operation: cancelled by its owner")
-                            : next.errand->run();
+      if (next.op->cancel.load(std::memory_order_relaxed)) {
+        next.errand->refuse(Code::cancelled);
+        next.op->status = fail(Code::cancelled, "operation: cancelled by its owner");
+      } else {
+        next.op->status = next.errand->run();
+      }
     } catch (const std::exception& thrown) {
       next.op->status = why_thrown("operation", thrown);
+      next.errand->refuse(next.op->status.code());
     }
     next.errand.reset();  // It uses the operation's flag.
     lock.lock();

@@ -16,6 +16,9 @@ class Errand : public InArena {
  public:
   virtual ~Errand() = default;
   virtual Status run() = 0;
+  /// Called instead of run() if the operation was cancelled before it began, and after a run() that
+  /// threw: gives this code to each item of a list whose items have results of their own.
+  virtual void refuse(Code /*why*/) noexcept {}
 };
 
 class Errands {

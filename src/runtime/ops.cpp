@@ -40,11 +40,6 @@ void signal(int event) {
   best_effort(::write(event, &one, sizeof(one)), "where it is full it is ready already");
 }
 
-Status waited_for(const char* call, OpHandle op) {
-  return fail(Code::busy, "{}: another thread waits for operation {:#x}; wait in one thread", call,
-              op);
-}
-
 }  // namespace
 
 Ops::~Ops() {
@@ -96,6 +91,11 @@ OpHandle Ops::add(std::unique_ptr<Request> request) {
   };
   entry.request = std::move(request);
   return handle_of(index, entry.life);
+}
+
+Status Ops::waited_for(const char* call, OpHandle op) {
+  return fail(Code::busy, "{}: another thread waits for operation {:#x}; wait in one thread", call,
+              op);
 }
 
 Status Ops::unknown(const char* call, OpHandle op, std::uint64_t tag) {

@@ -77,6 +77,8 @@ class Ops {
   /// The invalid_argument error for a handle that context `tag` does not know. Names its owner if
   /// the handle's bits tell.
   static Status unknown(const char* call, OpHandle op, std::uint64_t tag);
+  /// The `busy` error for an operation that another thread waits for.
+  static Status waited_for(const char* call, OpHandle op);
   /// Unused entries begin with `lives` left.
   void test_leave_lives(std::uint64_t lives) noexcept { first_life_ = kLifeMask - lives; }
 

@@ -137,6 +137,15 @@ Store::Impl::Books& Store::Impl::books() const {
 
 namespace {
 
+/// Overwrites the results that the objects have from before.
+void begin(std::span<StoreObject> list, Code code) noexcept {
+  for (StoreObject& object : list) {
+    object.found = 0;
+    object.stored = 0;
+    object.code = code;
+  }
+}
+
 /// A put or a get that runs as an operation.
 class StoreCall final : public Errand {
  public:
@@ -150,6 +159,7 @@ class StoreCall final : public Errand {
         operations_(store.begin_operation()) {}
   ~StoreCall() override { Store::Impl::end_operation(operations_); }
   Status run() override { return store_.run(what_, list_, timeout_, &cancel_); }
+  void refuse(Code why) noexcept override { begin(list_, why); }
 
  private:
   Store::Impl& store_;
@@ -201,15 +211,11 @@ Status Store::Impl::run(Copy what, std::span<StoreObject> list, Timeout timeout,
   const char* const call = what == Copy::in ? "store_put" : "store_get";
   const SlowCall mark(context_);
   Status first = mark->usable(call);
+  begin(list, first.code());
   if (!first.ok()) {
     return first;
   }
   const CallLimits limits = CallLimits::of(timeout, cancel);
-  for (StoreObject& object : list) {
-    object.found = 0;
-    object.stored = 0;
-    object.code = Code::ok;
-  }
   if (what == Copy::out) {
     return get_all(list, limits);
   }

@@ -312,9 +312,32 @@ TEST_F(CopyTest, operations_run_side_by_side_and_may_be_cancelled) {
   for (std::size_t i = 0; i < 8; ++i) {
     const Status ended = ops[i].wait();
     EXPECT_TRUE(ended.ok() || (i == 3 && ended.code() == Code::cancelled)) << ended.message();
+    EXPECT_EQ(list[i].code, ended.code());
     if (ended.ok()) {
       EXPECT_EQ(wrong_in(memory, i * 8 * kMiB, 8 * kMiB, 1, i * 8 * kMiB), 0u);
     }
+  }
+}
+
+// Most of them end before a thread begins with them.
+TEST_F(CopyTest, items_of_a_cancelled_operation_say_so) {
+  auto context = make("16M");
+  const Buffer table = below(*context, 64 * kMiB, 1);
+  PageBytes memory(64 * kMiB);
+  std::vector<CopyItem> list;
+  std::vector<Op> ops(32);
+  for (std::uint64_t i = 0; i < ops.size(); ++i) {
+    list.push_back(out(table, i * 2 * kMiB, memory.data() + i * 2 * kMiB, 2 * kMiB));
+    list.back().code = Code::ok;
+  }
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    ASSERT_TRUE(context->copy({&list[i], 1}, 0, Timeout::forever(), &ops[i]).ok());
+  }
+  for (Op& op : ops) {
+    ASSERT_TRUE(op.cancel().ok());
+  }
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    EXPECT_EQ(list[i].code, ops[i].wait().code());
   }
 }
 

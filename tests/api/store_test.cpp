@@ -299,6 +299,30 @@ TEST_F(StoreTest, a_cancelled_operation_ends) {
   EXPECT_EQ(store->stats().used, store->stats().objects * kMiB);
 }
 
+TEST_F(StoreTest, objects_of_a_cancelled_operation_are_no_misses) {
+  auto context = make();
+  auto store = open(*context, 400 * kMiB);
+  const std::string key = "key";
+  std::string bytes(kMiB, 'x');
+  StoreObject put = object(key, bytes);
+  ASSERT_TRUE(store->put({&put, 1}).ok());
+  std::vector<StoreObject> list(64, put);
+  std::vector<Op> ops(list.size());
+  std::vector<std::string> to(list.size(), bytes);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    list[i] = object(key, to[i]);
+    ASSERT_TRUE(store->get({&list[i], 1}, Timeout::forever(), &ops[i]).ok());
+  }
+  for (Op& op : ops) {
+    (void)op.cancel();
+  }
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const Status ended = ops[i].wait();
+    EXPECT_EQ(list[i].code, ended.code());
+    EXPECT_EQ(list[i].found != 0, ended.ok());
+  }
+}
+
 TEST_F(StoreTest, a_bad_key_does_not_stop_the_others) {
   auto context = make();
   auto store = open(*context, 10 * kMiB);
