@@ -70,7 +70,6 @@ inline tm_status check_place(const char* call, const char* what, tm_place place)
     case TM_ANY:
     case TM_HOST:
     case TM_DRAM:
-    case TM_BLOCK:
       if (place.index == 0) {
         return TM_OK;
       }
@@ -80,6 +79,9 @@ inline tm_status check_place(const char* call, const char* what, tm_place place)
     case TM_NUMA:
     case TM_PMEM:
     case TM_GPU:
+    case TM_BLOCK:
+    case TM_COMPRESSED:
+    case TM_FILE:
       return TM_OK;
     case TM_REMOTE:
       return refuse(Code::unavailable, "{}: {} {} {}: this version has no {} tier", call, what,
@@ -87,7 +89,7 @@ inline tm_status check_place(const char* call, const char* what, tm_place place)
                     kind_name(static_cast<Kind>(place.kind)));
     default:
       return refuse(Code::invalid_argument,
-                    "{}: {} has kind {}; accepted are TM_ANY (0) to TM_REMOTE (7)", call, what,
+                    "{}: {} has kind {}; accepted are TM_ANY (0) to TM_FILE (9)", call, what,
                     place.kind);
   }
 }

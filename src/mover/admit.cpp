@@ -82,8 +82,8 @@ void Desk::admit_budget(Request& request) {
     complete(request, slots != nullptr
                           ? Status()
                           : fail(Code::unavailable,
-                                 "set_budget: there is no block tier {}; name one with nvme=",
-                                 request.tier.index));
+                                 "set_budget: there is no block tier {}; name one with {}=",
+                                 request.tier.index, request.tier.index == 0 ? "nvme" : "slow"));
     return;
   }
   room_.begin_budget_change(memory_at(request.tier), request.value);

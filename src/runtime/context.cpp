@@ -117,6 +117,20 @@ Status Context::close(bool force, Timeout timeout) try {
   return why_thrown("close", thrown);
 }
 
+namespace {
+
+/// The buffer, after the hint that its options give for all of it.
+Buffer begun(Context& context, Handle handle, std::uint64_t bytes, const BufferOptions& options) {
+  Buffer buffer(context, handle, bytes);
+  if (options.advice != Advice::normal && options.advice != Advice::preferred) {
+    const Access all = buffer.range();
+    (void)context.advise({&all, 1}, options.advice);
+  }
+  return buffer;
+}
+
+}  // namespace
+
 Result<Buffer> Context::alloc(std::uint64_t bytes, const BufferOptions& options) try {
   const InCall call(*this);
   Status usable = call->usable("alloc");
@@ -127,12 +141,7 @@ Result<Buffer> Context::alloc(std::uint64_t bytes, const BufferOptions& options)
   if (!handle.ok()) {
     return std::move(handle).status();
   }
-  Buffer buffer(*this, *handle, bytes);
-  if (options.advice != Advice::normal && options.advice != Advice::preferred) {
-    const Access all = buffer.range();
-    (void)advise({&all, 1}, options.advice);
-  }
-  return buffer;
+  return begun(*this, *handle, bytes, options);
 } catch (const std::exception& thrown) {
   return why_thrown("alloc", thrown);
 }
@@ -149,7 +158,7 @@ Result<Buffer> Context::adopt_file(const char* path, std::uint64_t offset, std::
   if (!handle.ok()) {
     return std::move(handle).status();
   }
-  return Buffer(*this, *handle, bytes);
+  return begun(*this, *handle, bytes, options);
 } catch (const std::exception& thrown) {
   return why_thrown("adopt_file", thrown);
 }
@@ -724,13 +733,15 @@ Status Context::set_budget(Place tier, std::uint64_t bytes, Timeout timeout) try
   }
   if (tier.kind != Kind::dram && tier.kind != Kind::block && !call->has_gpu(tier) &&
       !call->has_host_memory(tier)) {
-    return fail(Code::invalid_argument,
-                "set_budget: {}; accepted are dram, block, and the NUMA nodes, persistent memories "
-                "and GPUs of the context",
-                place_name(tier));
+    return fail(
+        Code::unavailable,
+        "set_budget: the context has no tier {} with a budget; accepted are dram, block, and "
+        "its NUMA nodes, persistent memories and GPUs",
+        place_name(tier));
   }
   if (const std::uint64_t most = call->largest_budget(tier); bytes > most) {
-    return fail(Code::invalid_argument, "set_budget: {} bytes; accepted for {} are at most {}",
+    return fail(Code::invalid_argument,
+                "set_budget: {} bytes; accepted for {} are at most {}, which is all that there is",
                 bytes, place_name(tier), most);
   }
   if (bytes < kSmallestExtent) {

@@ -263,6 +263,12 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
                 "adopt_file: extent_bytes {}; accepted are powers of two from {} to {}", extent,
                 kSmallestExtent, kLargestExtent);
   }
+  if (options.alignment != 0 &&
+      (!std::has_single_bit(options.alignment) || options.alignment > extent)) {
+    return fail(Code::invalid_argument,
+                "adopt_file: alignment {}; accepted are powers of two up to the extent's {}",
+                options.alignment, extent);
+  }
   const ForkGate::Pass pass(gate_);
   const bool stays_plain = (options.flags & kPrivate) != 0 && (options.flags & kMapped) == 0;
   if (Status status = check_preferred("adopt_file", options,

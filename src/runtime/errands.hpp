@@ -17,7 +17,7 @@ class Errand : public InArena {
   virtual ~Errand() = default;
   virtual Status run() = 0;
   /// Called instead of run() if the operation was cancelled before it began, and after a run() that
-  /// threw: gives this code to each item of a list whose items have results of their own.
+  /// threw: gives this code to each item, where each has a result.
   virtual void refuse(Code /*why*/) noexcept {}
 };
 

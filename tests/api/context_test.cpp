@@ -150,6 +150,23 @@ TEST_F(ContextTest, an_adopted_file_is_read_at_any_offset_and_never_written) {
   EXPECT_EQ(context->stats().demoted, 0u);
 }
 
+TEST_F(ContextTest, an_adopted_file_takes_alignment_and_advice) {
+  const std::string path = directory_.path() + "/data";
+  std::ofstream(path, std::ios::binary) << std::string(3 * kMiB, 'a');
+  auto context = make("8M");
+  for (const std::uint64_t bad : {std::uint64_t{3}, 64 * kMiB, ~std::uint64_t{0}}) {
+    EXPECT_EQ(context->adopt_file(path.c_str(), 0, 0, {.alignment = bad}).code(),
+              Code::invalid_argument);
+  }
+  auto wanted =
+      context->adopt_file(path.c_str(), 0, 0, {.alignment = 65536, .advice = Advice::will_need});
+  ASSERT_TRUE(wanted.ok()) << wanted.message();
+  for (int i = 0; i < 1000 && wanted->info()->resident == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_GT(wanted->info()->resident, 0u);
+}
+
 TEST_F(ContextTest, a_file_that_changes_underneath_is_an_error) {
   const std::string path = directory_.path() + "/data";
   std::ofstream(path, std::ios::binary) << std::string(3 * kMiB, 'a');

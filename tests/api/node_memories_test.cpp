@@ -93,7 +93,7 @@ TEST_F(NodeMemories, the_budget_of_each_memory_is_set_by_itself) {
   EXPECT_LE(used(*context, kDram), 4 * kMiB);
   EXPECT_EQ(wrong_words(buffer, 1), 0u);
   const Status unknown = context->set_budget({Kind::numa, 999}, 8 * kMiB);
-  EXPECT_EQ(unknown.code(), Code::invalid_argument);
+  EXPECT_EQ(unknown.code(), Code::unavailable);
 }
 
 TEST_F(NodeMemories, why_names_the_memory) {

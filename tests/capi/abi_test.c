@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdint.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -262,10 +264,8 @@ static void bad_allocs(void) {
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
     cases[i].options.size = sizeof(tm_buffer_options);
     SAYS(cases[i].status, cases[i].word, tm_alloc(c, MIB, &cases[i].options, &out));
-    if (cases[i].options.alignment == 0) {
-      SAYS(cases[i].status, cases[i].word,
-           tm_adopt_file(c, "/etc/passwd", 0, 0, &cases[i].options, &out));
-    }
+    SAYS(cases[i].status, cases[i].word,
+         tm_adopt_file(c, "/etc/passwd", 0, 0, &cases[i].options, &out));
   }
   SAYS(TM_INVALID_ARGUMENT, "0 bytes", tm_alloc(c, 0, NULL, &out));
   IS(TM_INVALID_ARGUMENT, tm_alloc(c, UINT64_MAX, NULL, &out));
@@ -291,9 +291,9 @@ static void other_bad_arguments(void) {
   OK(tm_advise(c, &preferring, 1, TM_PREFERRED, 0));
   OK(tm_advise(c, &a, 1, TM_PREFERRED, 0));
   SAYS(TM_UNAVAILABLE, "gpu 0", tm_migrate(c, &a, 1, (tm_place){TM_GPU, 0}, FOREVER));
-  SAYS(TM_INVALID_ARGUMENT, "kind 9", tm_migrate(c, &a, 1, (tm_place){9, 0}, FOREVER));
-  SAYS(TM_INVALID_ARGUMENT, "pmem 0", tm_set_budget(c, (tm_place){TM_PMEM, 0}, MIB, FOREVER));
-  IS(TM_INVALID_ARGUMENT, tm_set_budget(c, (tm_place){TM_HOST, 0}, MIB, FOREVER));
+  SAYS(TM_INVALID_ARGUMENT, "kind 10", tm_migrate(c, &a, 1, (tm_place){10, 0}, FOREVER));
+  SAYS(TM_UNAVAILABLE, "pmem 0", tm_set_budget(c, (tm_place){TM_PMEM, 0}, MIB, FOREVER));
+  IS(TM_UNAVAILABLE, tm_set_budget(c, (tm_place){TM_HOST, 0}, MIB, FOREVER));
   IS(TM_INVALID_ARGUMENT, tm_set_budget(c, (tm_place){TM_DRAM, 0}, 1, FOREVER));
   SAYS(TM_INVALID_ARGUMENT, "flags", tm_context_destroy(c, 2, FOREVER));
   tm_residency residency = {.size = sizeof residency, .bytes = 55};
@@ -462,7 +462,20 @@ static void capabilities(void) {
   CHECK(caps.kinds_here == (1u << TM_HOST | 1u << TM_DRAM | 1u << TM_FILE) && caps.tiers == 2);
   CHECK((caps.flags & TM_CAN_CHECKSUM) == 0 && caps.extent_default == 65536);
   SAYS(TM_UNAVAILABLE, "block", tm_set_budget(plain, (tm_place){TM_BLOCK, 0}, MIB, FOREVER));
+  SAYS(TM_UNAVAILABLE, "compressed",
+       tm_set_budget(plain, (tm_place){TM_COMPRESSED, 0}, MIB, FOREVER));
   close_context(plain);
+
+  // Each block tier that tm_stats_tier() lists has a budget that can be set.
+  char slow[4200], spec[9000];
+  snprintf(slow, sizeof slow, "%s/slow-%d", folder(), getpid());
+  CHECK(mkdir(slow, 0700) == 0);
+  snprintf(spec, sizeof spec, "dram=16M; nvme=%s:64M; slow=%s:64M; reserve_free=0", folder(), slow);
+  OK(tm_context_create(spec, NULL, &plain));
+  OK(tm_set_budget(plain, (tm_place){TM_BLOCK, 1}, 32 * MIB, FOREVER));
+  SAYS(TM_UNAVAILABLE, "block tier 2", tm_set_budget(plain, (tm_place){TM_BLOCK, 2}, MIB, FOREVER));
+  close_context(plain);
+  CHECK(rmdir(slow) == 0);
 }
 
 int main(void) {
