@@ -108,7 +108,7 @@ extern "C" tm_status tm_error(tm_context* context, tm_op op, tm_error_info* out)
     const Ops::Outcome outcome = look_at("error", *context, op);
     switch (outcome.state) {
       case Ops::State::none:
-        return TM_INVALID_ARGUMENT;
+        return static_cast<tm_status>(outcome.status.code());
       case Ops::State::under_way: {
         tm_error_info info = describe(kNoError);
         info.status = TM_BUSY;

@@ -143,6 +143,10 @@ extern "C" tm_status tm_store_stats(tm_store* store, tm_store_counters* out) {
     return bad;
   }
   return guarded([&]() -> Status {
+    // stats() has no status. This asks for nothing else than whether the context has ended.
+    if (Status ended = store->store->exists({}); !ended.ok()) {
+      return ended;
+    }
     const StoreStats stats = store->store->stats();
     tm_store_counters counters{};
     counters.capacity = stats.capacity;

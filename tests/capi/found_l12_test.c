@@ -29,6 +29,8 @@ static void destroy_ends_it_under_other_owners(void) {
   OK(tm_context_destroy(context, TM_DESTROY_FORCE, 10000000000));
   SAYS(TM_SHUT_DOWN, "has ended", tm_release(context, &view, 1, TM_HOST_ORDER));
   SAYS(TM_SHUT_DOWN, "has ended", tm_op_wait(context, &op, 1, -1));
+  tm_error_info info = {.size = sizeof info};
+  IS(TM_SHUT_DOWN, tm_error(context, op, &info));
   SAYS(TM_SHUT_DOWN, "has ended", tm_free(context, buffer));
   SAYS(TM_SHUT_DOWN, "has ended", tm_context_destroy(context, 0, -1));
   OK(tm_context_release(context)); /* Releases the other owner's reference. */

@@ -214,6 +214,8 @@ static void operations(void) {
   SAYS(TM_SHUT_DOWN, "has ended", tm_store_get(store, list[0], 1, -1, NULL));
   IS(TM_SHUT_DOWN, tm_store_put(store, list[0], 1, -1, &ops[0]));
   IS(TM_SHUT_DOWN, tm_store_exists(store, list[0], 1));
+  tm_store_counters ended = {.size = sizeof ended};
+  IS(TM_SHUT_DOWN, tm_store_stats(store, &ended));
   OK(tm_store_close(store));
   free(memory);
 }
