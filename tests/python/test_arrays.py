@@ -2,6 +2,7 @@
 
 import gc
 import io
+import json
 import os
 import struct
 import tempfile
@@ -177,7 +178,7 @@ class Arrays(unittest.TestCase):
 
     def write_model(self, name, header, data):
         path = os.path.join(self.folder.name, name)
-        text = header if isinstance(header, bytes) else repr(header).replace("'", '"').encode()
+        text = header if isinstance(header, bytes) else json.dumps(header).encode()
         with open(path, "wb") as file:
             file.write(struct.pack("<Q", len(text)) + text + data)
         return path
@@ -251,10 +252,37 @@ class Arrays(unittest.TestCase):
             ("shape", {"w": {**good["w"], "shape": [3]}}, b"12345678", "does not fit"),
             ("type", {"w": {**good["w"], "dtype": "F4"}}, b"12345678", "has the type F4"),
             ("before", {"w": {**good["w"], "data_offsets": [-8, 0]}}, b"12345678", "does not fit"),
+            ("list", [], b"", "not a JSON object"),
+            ("text", "w", b"", "not a JSON object"),
+            ("null", b"null", b"", "not a JSON object"),
+            ("deep", b"[" * 100_000, b"", "nested too deeply"),
+            ("utf8", b'{"\xff": 1}', b"", "not JSON"),
+            ("twice", b'{"w": 1, "w": 2}', b"", "'w' occurs twice"),
+            ("entry", {"w": 1}, b"", "'w' has no JSON object"),
+            ("no_type", {"w": {"shape": [2], "data_offsets": [0, 8]}}, b"", "'w' has no 'dtype'"),
+            ("no_shape", {"w": {"dtype": "F32", "data_offsets": [0, 8]}}, b"", "'w' has no 'shape'"),
+            ("no_place", {"w": {"dtype": "F32", "shape": [2]}}, b"", "'w' has no 'data_offsets'"),
+            ("list_type", {"w": {**good["w"], "dtype": []}}, b"12345678", r"has the type \[\]"),
+            *(
+                (f"shape{i}", {"w": {**good["w"], "shape": shape}}, b"12345678", "'w' has the shape")
+                for i, shape in enumerate(
+                    ("2", 2, None, [-1, -2], [2.0], ["2"], [[2]], [True, True], [1 << 63, 0])
+                )
+            ),
+            ("nan", b'{"w": {"dtype": "F32", "shape": [NaN], "data_offsets": [0, 8]}}', b"", "not JSON"),
+            *(
+                (f"place{i}", {"w": {**good["w"], "data_offsets": at}}, b"12345678", "'w' has the offsets")
+                for i, at in enumerate(("08", 8, None, [0], [0, 8, 8], [0.0, 8.0], ["0", "8"], [False, 8]))
+            ),
+            ("end", {"w": {**good["w"], "data_offsets": [8, 16]}}, b"12345678", "does not fit"),
+            ("overlap", {**good, "v": {**good["w"], "data_offsets": [4, 12]}}, b"123456789012", "overlap"),
+            ("metadata", {**good, "__metadata__": []}, b"12345678", "metadata"),
+            ("metadata2", {**good, "__metadata__": {"a": 1}}, b"12345678", "metadata"),
         ):
             path = self.write_model(name, header, data)
-            with self.subTest(name), self.assertRaisesRegex(ValueError, message):
+            with self.subTest(name), self.assertRaisesRegex(ValueError, message) as caught:
                 tiermem.safetensors.safe_open(path, "np", context=self.context)
+            self.assertIn(path, str(caught.exception))
         path = os.path.join(self.folder.name, "long")
         for content in (b"1234567", struct.pack("<Q", 1 << 60) + b"{}"):
             with io.open(path, "wb") as file:

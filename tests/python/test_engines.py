@@ -286,9 +286,9 @@ class WithoutEngines(unittest.TestCase):
     def test_sizes(self):
         from tiermem._sizes import parse
 
-        for text, size in ((5, 5), ("5", 5), ("200G", 200 << 30), ("1.5 TiB", 3 << 39), ("64mb", 64 << 20)):
+        for text, size in ((5, 5), ("5", 5), ("200G", 200 << 30), ("1.5 TiB", 3 << 39), ("64mib", 64 << 20)):
             self.assertEqual(parse(text), size)
-        for wrong in ("", "G", "-1", "1X", None):
+        for wrong in ("", "G", "-1", "1X", "64MB", None):
             with self.assertRaisesRegex(ValueError, "such as '200G'"):
                 parse(wrong)
 

@@ -1,4 +1,4 @@
-"""Signals that end calls that wait: Ctrl-C, and any other signal whose handler raises an exception."""
+"""Signals that end calls that wait: Ctrl-C, and any other signal with a handler that raises."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 
 class Interrupted(Exception):
-    """What the handler raises, in the place of KeyboardInterrupt."""
+    """The exception of the handler, in the place of KeyboardInterrupt."""
 
 
 def raise_interrupted(number, frame):
@@ -40,7 +40,11 @@ class Signals(unittest.TestCase):
     def calls(self, timeout):
         """Return the calls that wait for room, by name."""
         store = tiermem.Store(self.context, 8 * MIB)
-        op = self.context.acquire_async([(self.buffer, 40 * MIB, 4096)], "w")
+
+        def wait_for_op():
+            op = self.context.acquire_async([(self.buffer, 40 * MIB, 4096)], "w")
+            return op.wait(timeout)
+
         return {
             "view": lambda: self.buffer.view(40 * MIB, 4096, "w", timeout),
             "acquire": lambda: self.context.acquire([(self.buffer, 40 * MIB, 4096)], "w", timeout=timeout),
@@ -50,7 +54,7 @@ class Signals(unittest.TestCase):
             "copy": lambda: self.context.copy([(self.buffer, 40 * MIB, b"x" * 4096, "w")], timeout=timeout),
             "set_budget": lambda: self.context.set_budget("dram", 4 * MIB, timeout),
             "put": lambda: store.put([(b"k", b"v" * 5000)], timeout=timeout),
-            "wait": lambda: op.wait(timeout),
+            "wait": wait_for_op,
         }
 
     def test_a_handler_ends_every_call_that_waits(self):

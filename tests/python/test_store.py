@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 import tiermem
+from tiermem import _sizes
 
 
 class Stores(unittest.TestCase):
@@ -98,6 +99,39 @@ class Stores(unittest.TestCase):
                     self.assertEqual(self.store.get(key), model.get(key))
                 else:
                     self.assertEqual(self.store.delete([key]), [model.pop(key, None) is not None])
+
+
+class Sizes(unittest.TestCase):
+    """Capacities as text: the rules of the library's own options."""
+
+    def test_they_are_those_of_the_library(self):
+        for text, size in (
+            ("0", 0), ("4096", 4096), ("64K", 64 << 10), ("64k", 64 << 10), ("4G", 4 << 30),
+            ("1.5G", 3 << 29), ("2MiB", 2 << 20), ("2mib", 2 << 20), (" 3 T ", 3 << 40), ("5P", 5 << 50),
+            ("15E", 15 << 60), ("7B", 7), ("0.123456789G", 132560717), (200, 200),
+            ("1.000000001K", 1024),
+        ):  # fmt: skip
+            with self.subTest(text):
+                self.assertEqual(_sizes.parse(text), size)
+        for wrong in ("", "G", "200GB", "5KB", "1.5", "1.5B", "16E", "-1", "1e9", "0x10", "1.G", "1 2K", "5Q",
+                      "1.1234567890G", "1_000", "\u0663K", -1, 1 << 64, None, 1.5, True):  # fmt: skip
+            with self.subTest(wrong), self.assertRaisesRegex(ValueError, "is not a size"):
+                _sizes.parse(wrong)
+
+    def test_the_library_agrees(self):
+        for text in ("64M", "0.0625G", "65536K", "64MiB", "67108864", "64 m", "64MB", "64.5", "1e8", "5Q",
+                     "64.M", "67108864B", "0.0000610352T"):  # fmt: skip
+            with self.subTest(text):
+                try:
+                    with tiermem.Context(f"dram={text}; nvme=off") as context:
+                        theirs = context.tiers[0]["budget"]
+                except ValueError:
+                    theirs = None
+                try:
+                    ours = _sizes.parse(text)
+                except ValueError:
+                    ours = None
+                self.assertEqual(ours, theirs)
 
 
 if __name__ == "__main__":

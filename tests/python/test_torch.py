@@ -3,11 +3,14 @@
 Skipped without PyTorch. scripts/wheel --frameworks installs it from PyPI and runs this.
 """
 
+import copy
 import gc
 import hashlib
+import json
 import os
 import tempfile
 import unittest
+import warnings
 
 import tiermem
 
@@ -128,6 +131,169 @@ class Torch(unittest.TestCase):
         train(model, lambda loss: loss().backward() or tiered.step() or scheduler.step(), steps=2)
         self.assertEqual(tiered.param_groups[0]["lr"], 1e-3 / 4)
 
+    def check_scheduler(self, make_scheduler, make_optimizer, **options):
+        """Compare rates, losses and parameters with those of the plain optimizer."""
+        rates = []
+
+        def run(model, optimizer):
+            scheduler = make_scheduler(optimizer)
+
+            def step(loss):
+                loss = loss()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                scheduler.step()
+                rates.append([group["lr"] for group in optimizer.param_groups])
+                return loss.item()
+
+            return train(model, step, steps=4)
+
+        plain, model = network(layers=2), network(layers=2)
+        optimizer = make_optimizer(plain.parameters())
+        expected = run(plain, optimizer)
+        expected_rates = rates[:]
+        rates.clear()
+        tiered = tiermem.torch.tier(
+            make_optimizer(model.parameters()), model, context=self.context, **options
+        )
+        self.assertIsInstance(tiered, torch.optim.Optimizer)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # Schedulers warn if they do not see the steps.
+            self.assertEqual(run(model, tiered), expected)
+        self.assertEqual(rates, expected_rates)
+        self.assertGreater(len({rate for (rate, *_) in rates}), 1)
+        self.assertEqual(digest(state_of(model, tiered)), digest(state_of(plain, optimizer)))
+
+    def test_schedulers_of_pytorch(self):
+        schedulers = torch.optim.lr_scheduler
+        for make in (
+            lambda o: schedulers.StepLR(o, 1, 0.5),
+            lambda o: schedulers.CosineAnnealingLR(o, 10),
+            lambda o: schedulers.OneCycleLR(o, 0.01, total_steps=10),
+            lambda o: schedulers.SequentialLR(
+                o, [schedulers.LinearLR(o, 0.1, total_iters=2), schedulers.ExponentialLR(o, 0.5)], [2]
+            ),
+        ):
+            for options in ({}, {"step_in_backward": False}):
+                with self.subTest(options=options):
+                    self.check_scheduler(make, lambda p: torch.optim.AdamW(p, lr=1e-3), **options)
+
+    def test_a_grad_scaler(self):
+        def run(model, optimizer):
+            scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+
+            def step(loss):
+                loss = loss()
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+                return loss.item()
+
+            return train(model, step)
+
+        for make in (lambda p: torch.optim.SGD(p, 0.1), lambda p: torch.optim.Adam(p, fused=True)):
+            plain, model = network(layers=2), network(layers=2)
+            optimizer = make(plain.parameters())
+            expected = run(plain, optimizer)
+            tiered = tiermem.torch.tier(make(model.parameters()), model, context=self.context,
+                                        step_in_backward=False)
+            self.assertEqual(run(model, tiered), expected)
+            self.assertEqual(digest(model.parameters()), digest(plain.parameters()))
+
+    def test_groups_that_are_added_later_are_stepped(self):
+        def add(optimizer, new):
+            optimizer.add_param_group({"params": [new], "lr": 0.5})
+
+        def assign(optimizer, new):
+            group = {**optimizer.param_groups[0], "params": [new], "lr": 0.5}
+            optimizer.param_groups = [*optimizer.param_groups, group]
+
+        def append(optimizer, new):
+            group = {**optimizer.param_groups[0], "params": [new], "lr": 0.5}
+            optimizer.param_groups.append(group)
+
+        for way in (add, assign, append):
+            for in_backward in (True, False):
+                with self.subTest(way.__name__, in_backward=in_backward):
+                    results = []
+                    for tiers in (False, True):
+                        model = network(layers=1)
+                        new = torch.nn.Parameter(torch.ones(512, 512))
+                        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+                        if tiers:
+                            optimizer = tiermem.torch.tier(
+                                optimizer, model, context=self.context, step_in_backward=in_backward
+                            )
+                        way(optimizer, new)
+
+                        def step(loss, optimizer=optimizer, new=new):
+                            loss = loss() + new.square().mean()
+                            loss.backward()
+                            optimizer.step()
+                            optimizer.zero_grad()
+                            return loss.item()
+
+                        results.append((train(model, step), digest([*model.parameters(), new])))
+                        if tiers:
+                            self.assertIsNotNone(tiermem.torch.buffer_of(new))
+                            self.assertIsNotNone(
+                                tiermem.torch.buffer_of(optimizer.state[new]["momentum_buffer"])
+                            )
+                    self.assertEqual(results[0], results[1])
+
+    def test_frozen_parameters_and_parameters_that_leave(self):
+        model = network(layers=2)
+        for p in model[0].parameters():
+            p.requires_grad_(False)
+        tiered = tiermem.torch.tier(torch.optim.SGD(model.parameters(), 0.1), context=self.context)
+        before = [p.clone() for p in model.parameters()]
+        model(torch.ones(1, 512)).sum().backward()
+        tiered.step()
+        same = [torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True)]
+        self.assertEqual(same, [True, True, False, False])
+        for p in model[0].parameters():  # Thawed: step() sees its gradient.
+            p.requires_grad_(True)
+        model(torch.ones(1, 512)).sum().backward()
+        tiered.step()
+        self.assertFalse(torch.equal(model[0].weight, before[0]))
+        self.assertIsNone(model[0].weight.grad)
+        tiered.param_groups = [{**tiered.param_groups[0], "params": [model[0].weight]}]
+        kept = model[2].weight.detach().clone()
+        model(torch.ones(1, 512)).sum().backward()
+        tiered.step()
+        self.assertTrue(torch.equal(model[2].weight, kept))
+        self.assertIsNotNone(model[2].weight.grad)
+
+    def test_hooks_of_steps_run_once(self):
+        model = network(layers=2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        ran = []
+        optimizer.register_step_post_hook(lambda *_: ran.append("before tier()"))
+        tiered = tiermem.torch.tier(optimizer, model, context=self.context)
+        tiered.register_step_pre_hook(lambda *_: ran.append("pre"))
+        tiered.register_step_post_hook(lambda o, *_: ran.append(o is tiered))
+        tiered.register_state_dict_post_hook(lambda o, state: {**state, "more": 1})
+        model(torch.ones(1, 512)).sum().backward()
+        tiered.step()
+        self.assertEqual(ran, ["pre", "before tier()", True])
+        self.assertEqual(tiered.state_dict()["more"], 1)
+
+    def test_what_an_optimizer_has(self):
+        model = network(layers=1)
+        tiered = tiermem.torch.tier(torch.optim.Adam(model.parameters(), 0.5), context=self.context)
+        self.assertEqual(tiered.defaults["lr"], 0.5)
+        self.assertIn("Adam", repr(tiered))
+        self.assertFalse(hasattr(tiered, "no_such_name"))
+        with self.assertRaisesRegex(TypeError, "save its state_dict"):
+            copy.deepcopy(tiered)
+        for wrong in (tiered, 5):
+            with self.assertRaisesRegex(TypeError, "tiered already|must be a torch.optim"):
+                tiermem.torch.tier(wrong, context=self.context)
+        tiered.state = {}
+        self.assertEqual(tiered.optimizer.state, {})
+
     def test_a_checkpoint(self):
         model, tiered = self.check_training(lambda p: torch.optim.Adam(p, fused=True))
         path = os.path.join(self.folder.name, "checkpoint")
@@ -213,8 +379,6 @@ class Torch(unittest.TestCase):
             part = {name: plain[name] for name in names[shard::2]}
             safetensors.torch.save_file(part, os.path.join(self.folder.name, f"part{shard}.safetensors"))
             index["weight_map"] |= {name: f"part{shard}.safetensors" for name in part}
-        import json
-
         with open(os.path.join(self.folder.name, "model.safetensors.index.json"), "w") as file:
             json.dump(index, file)
         weights = tiermem.hf.open(self.folder.name, context=self.context)
@@ -225,6 +389,32 @@ class Torch(unittest.TestCase):
         self.assertIs(weights[names[0]], held)
         with self.assertRaises(FileNotFoundError):
             tiermem.hf.open(os.path.join(self.folder.name, ".."), context=self.context)
+
+    @unittest.skipUnless(accelerate, "accelerate and safetensors are not installed")
+    def test_indexes_that_are_damaged(self):
+        path = os.path.join(self.folder.name, "model.safetensors.index.json")
+        for text in ("", "{", "[]", "5", "{}", '{"weight_map": []}', '{"weight_map": {}}',
+                     '{"weight_map": {"a": 5}}', '{"weight_map": {"a": "/etc/passwd"}}',
+                     '{"weight_map": {"a": "../b"}}', "[" * 100_000, '{"weight_map": {"a": ""}}',
+                     "\ufffe"):  # fmt: skip
+            with open(path, "w") as file:
+                file.write(text)
+            with self.subTest(text[:30]), self.assertRaisesRegex(ValueError, "index.json"):
+                tiermem.hf.open(path, context=self.context)
+
+    @unittest.skipUnless(accelerate, "accelerate and safetensors are not installed")
+    def test_weights_that_stay_in_use_end_the_wait_for_others(self):
+        path = os.path.join(self.folder.name, "model.safetensors")
+        tensors = {f"w{i}": torch.full((1 << 20,), float(i)) for i in range(4)}  # 4 MiB each, of 6.
+        safetensors.torch.save_file(tensors, path)
+        weights = tiermem.hf.open(path, context=self.context, timeout=0.2)
+        held = weights["w0"]
+        with self.assertRaises(tiermem.NoCapacity) as caught:
+            weights["w1"]
+        self.assertRegex(str(caught.exception), "model.safetensors.*0.2 s.*torch.no_grad")
+        self.assertEqual(caught.exception.holder, "model.safetensors")
+        del held
+        self.assertEqual(float(weights["w3"][5]), 3)
 
 
 

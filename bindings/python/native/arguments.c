@@ -1,53 +1,104 @@
 /* Errors as exceptions, and arguments of Python as those of the C interface. */
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "native.h"
 
-PyObject* raise_status(module_state* state, tm_status status, tm_context* context, tm_op op) {
-  tm_error_info info = {.size = sizeof info};
-  /* With an operation, the call itself returns the operation's result. */
-  const tm_status known = tm_error(context, op, &info);
-  if (op == 0 && (known != TM_OK || info.status != status)) {
-    memset(&info, 0, sizeof info);
-    info.status = status;
-    info.device = -1;
-  }
-  if (state->told != NULL && state->told->status == status) { /* The error is that of an event. */
-    const tm_event* told = state->told;
-    info = (tm_error_info){.size = sizeof info,
-                           .status = status,
-                           .native = told->native,
-                           .tier = told->tier,
-                           .buffer = told->buffer,
-                           .offset = told->offset,
-                           .needed = told->needed,
-                           .budget = told->budget,
-                           .used = told->used,
-                           .pinned = told->pinned,
-                           .holder = told->holder,
-                           .setting = told->setting,
-                           .device = told->device};
-    memcpy(info.text, told->text, sizeof info.text);
-  }
+/* Raises the exception of an error record. */
+static PyObject* raise_info(module_state* state, const tm_error_info* info) {
   if (state->make_error == NULL) {
-    PyErr_Format(PyExc_RuntimeError, "%s: %s", tm_status_name(status), info.text);
+    PyErr_Format(PyExc_RuntimeError, "%s: %s", tm_status_name(info->status), info->text);
     return NULL;
   }
-  PyObject* tier = place_text(info.tier);
+  PyObject* tier = place_text(info->tier);
   if (tier == NULL) {
     return NULL;
   }
   PyObject* error = PyObject_CallFunction(
-      state->make_error, "sziNKKKKKzzi", tm_status_name(status), info.text, (int)info.native, tier,
-      (unsigned long long)info.offset, (unsigned long long)info.needed,
-      (unsigned long long)info.budget, (unsigned long long)info.used,
-      (unsigned long long)info.pinned, info.holder, info.setting, (int)info.device);
+      state->make_error, "sziNKKKKKzzi", tm_status_name(info->status), info->text,
+      (int)info->native, tier, (unsigned long long)info->offset, (unsigned long long)info->needed,
+      (unsigned long long)info->budget, (unsigned long long)info->used,
+      (unsigned long long)info->pinned, info->holder, info->setting, (int)info->device);
   if (error != NULL) {
     PyErr_SetObject((PyObject*)Py_TYPE(error), error);
     Py_DECREF(error);
   }
   return NULL;
+}
+
+/* The thread's last error if it is one of this status, else the status alone. */
+static void last_error(tm_status status, tm_context* context, tm_op op, tm_error_info* out) {
+  *out = (tm_error_info){.size = sizeof *out};
+  /* With an operation, the call itself returns the operation's result. */
+  const tm_status known = tm_error(context, op, out);
+  if (op == 0 && (known != TM_OK || out->status != status)) {
+    *out = (tm_error_info){.size = sizeof *out, .status = status, .device = -1};
+  }
+}
+
+PyObject* raise_status(module_state* state, tm_status status, tm_context* context, tm_op op) {
+  if (state->told != NULL && state->told->status == status) { /* The error is that of an event. */
+    return raise_event(state, state->told);
+  }
+  tm_error_info info;
+  last_error(status, context, op, &info);
+  return raise_info(state, &info);
+}
+
+PyObject* raise_text(module_state* state, tm_status status, const char* format, ...) {
+  va_list values;
+  va_start(values, format);
+  PyObject* text = PyUnicode_FromFormatV(format, values);
+  va_end(values);
+  const char* bytes = text != NULL ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+  if (bytes != NULL) {
+    tm_error_info info = {.size = sizeof info, .status = status, .device = -1};
+    (void)snprintf(info.text, sizeof info.text, "%s", bytes);
+    (void)raise_info(state, &info);
+  }
+  Py_XDECREF(text);
+  return NULL;
+}
+
+void catch_error(tm_status status, tm_event* out) {
+  *out = (tm_event){.size = sizeof *out, .status = status, .device = -1};
+  if (status == TM_OK) {
+    return;
+  }
+  tm_error_info info;
+  last_error(status, NULL, 0, &info);
+  out->native = info.native;
+  out->tier = info.tier;
+  out->device = info.device;
+  out->buffer = info.buffer;
+  out->offset = info.offset;
+  out->needed = info.needed;
+  out->budget = info.budget;
+  out->used = info.used;
+  out->pinned = info.pinned;
+  (void)snprintf(out->holder, sizeof out->holder, "%s", info.holder != NULL ? info.holder : "");
+  (void)snprintf(out->setting, sizeof out->setting, "%s", info.setting != NULL ? info.setting : "");
+  memcpy(out->text, info.text, sizeof out->text);
+}
+
+PyObject* raise_event(module_state* state, const tm_event* event) {
+  tm_error_info info = {.size = sizeof info,
+                        .status = event->status,
+                        .native = event->native,
+                        .tier = event->tier,
+                        .buffer = event->buffer,
+                        .offset = event->offset,
+                        .needed = event->needed,
+                        .budget = event->budget,
+                        .used = event->used,
+                        .pinned = event->pinned,
+                        .holder = event->holder,
+                        .setting = event->setting,
+                        .device = event->device};
+  memcpy(info.text, event->text, sizeof info.text);
+  return raise_info(state, &info);
 }
 
 bool to_timeout(PyObject* seconds, int64_t* out) {
@@ -57,6 +108,11 @@ bool to_timeout(PyObject* seconds, int64_t* out) {
   }
   const double value = PyFloat_AsDouble(seconds);
   if (value == -1.0 && PyErr_Occurred()) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+      PyErr_Clear();
+      PyErr_Format(PyExc_TypeError,
+                   "timeout is %R; it must be a number of seconds, or None for no limit", seconds);
+    }
     return false;
   }
   if (isnan(value) || value < 0) {
@@ -68,23 +124,62 @@ bool to_timeout(PyObject* seconds, int64_t* out) {
   return true;
 }
 
-bool to_bytes_count(PyObject* number, const char* what, uint64_t* out) {
+/* A whole number from 0 to `most`. `unit` says what it is. */
+static bool to_whole(PyObject* number, const char* what, const char* unit, const char* most_text,
+                     uint64_t most, uint64_t* out) {
   PyObject* index = PyNumber_Index(number);
   if (index == NULL) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+      PyErr_Clear();
+      PyErr_Format(PyExc_TypeError, "%s is %R; it must be %s", what, number, unit);
+    }
     return false;
   }
   const unsigned long long value = PyLong_AsUnsignedLongLong(index);
   Py_DECREF(index);
-  if (value == (unsigned long long)-1 && PyErr_Occurred()) {
-    if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
-      PyErr_Clear();
-      PyErr_Format(PyExc_ValueError, "%s is %R; it must be a number of bytes from 0 to 2**64 - 1",
-                   what, number);
-    }
+  const bool failed = value == (unsigned long long)-1 && PyErr_Occurred();
+  if (failed && !PyErr_ExceptionMatches(PyExc_OverflowError)) {
+    return false;
+  }
+  if (failed || value > most) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_ValueError, "%s is %R; it must be %s from 0 to %s", what, number, unit,
+                 most_text);
     return false;
   }
   *out = value;
   return true;
+}
+
+bool to_bytes_count(PyObject* number, const char* what, uint64_t* out) {
+  return to_whole(number, what, "a number of bytes", "2**64 - 1", UINT64_MAX, out);
+}
+
+bool to_uint64(PyObject* number, const char* what, uint64_t* out) {
+  return to_whole(number, what, "a whole number", "2**64 - 1", UINT64_MAX, out);
+}
+
+bool to_uint32(PyObject* number, const char* what, uint32_t* out) {
+  uint64_t value = 0;
+  if (!to_whole(number, what, "a whole number", "2**32 - 1", UINT32_MAX, &value)) {
+    return false;
+  }
+  *out = (uint32_t)value;
+  return true;
+}
+
+const char* to_text(PyObject* text, const char* what) {
+  if (!PyUnicode_Check(text)) {
+    PyErr_Format(PyExc_TypeError, "%s is %R; it must be a str", what, text);
+    return NULL;
+  }
+  Py_ssize_t length = 0;
+  const char* bytes = PyUnicode_AsUTF8AndSize(text, &length);
+  if (bytes != NULL && strlen(bytes) != (size_t)length) {
+    PyErr_Format(PyExc_ValueError, "%s is %R; it must have no null character", what, text);
+    return NULL;
+  }
+  return bytes;
 }
 
 bool to_mode(PyObject* mode, uint32_t* out) {
@@ -135,11 +230,10 @@ static const char* const kKinds[] = {"any", "host",  "dram",   "numa",       "pm
                                      "gpu", "block", "remote", "compressed", "file"};
 
 bool to_place(PyObject* name, tm_place* out) {
-  Py_ssize_t length = 0;
-  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &length) : NULL;
+  const char* text = PyUnicode_Check(name) ? to_text(name, "tier") : NULL;
   if (text != NULL) {
     const char* colon = strchr(text, ':');
-    const size_t kind_length = colon != NULL ? (size_t)(colon - text) : (size_t)length;
+    const size_t kind_length = colon != NULL ? (size_t)(colon - text) : strlen(text);
     unsigned index = 0;
     bool good = true;
     for (const char* at = colon != NULL ? colon + 1 : NULL; at != NULL && *at != '\0'; ++at) {
@@ -176,17 +270,23 @@ PyObject* place_text(tm_place place) {
 
 bool is_open(ContextObject* context) {
   if (context->closed) {
-    PyErr_SetString(PyExc_ValueError, "the context is closed; create another one");
-    return false;
+    (void)raise_text(state_of((PyObject*)context), TM_SHUT_DOWN,
+                     "the context is closed; create another one");
   }
-  return true;
+  return !context->closed;
 }
 
 buffer_core* live_core(BufferObject* buffer) {
   if (buffer->core == NULL) {
-    PyErr_SetString(PyExc_ValueError, "the buffer was freed; allocate another one");
+    (void)raise_text(state_of((PyObject*)buffer), TM_STALE_HANDLE,
+                     "the buffer was freed; allocate another one");
   }
   return buffer->core;
+}
+
+buffer_core* usable_core(BufferObject* buffer) {
+  buffer_core* core = live_core(buffer);
+  return core != NULL && is_open(buffer->context) ? core : NULL;
 }
 
 bool to_range(const buffer_core* core, PyObject* offset, PyObject* length, tm_access* out) {
@@ -240,7 +340,7 @@ static bool to_range_of(module_state* state, PyObject* item, uint32_t mode, tm_a
     PyErr_Format(PyExc_TypeError, "a range begins with a tiermem.Buffer, not %R", buffer);
     return false;
   }
-  const buffer_core* core = live_core((BufferObject*)buffer);
+  const buffer_core* core = usable_core((BufferObject*)buffer);
   memset(out, 0, sizeof *out);
   out->mode = mode;
   return core != NULL && (how == NULL || to_mode(how, &out->mode)) &&

@@ -21,9 +21,11 @@ PyObject* new_buffer(module_state* state, ContextObject* context, tm_buffer buff
   BufferObject* self = NULL;
   if (core != NULL && status == TM_OK) {
     atomic_init(&core->users, 1);
+    core->home = context_core_retain(context->core);
     core->context = context->context;
     core->buffer = buffer;
     core->bytes = info.bytes;
+    core->extent_bytes = info.extent_bytes != 0 ? info.extent_bytes : info.bytes;
     core->address = address;
     core->writable = writable;
     self = PyObject_New(BufferObject, state->buffer);
@@ -61,11 +63,12 @@ static PyObject* buffer_free(PyObject* object, PyObject* unused) {
   if (self->core == NULL) {
     Py_RETURN_NONE;
   }
-  const unsigned others = atomic_load(&self->core->users) - 1;
+  /* Each memoryview is one of the users. */
+  const Py_ssize_t others = (Py_ssize_t)atomic_load(&self->core->users) - 1 - self->exports;
   if (self->exports != 0 || others != 0) {
     PyErr_Format(
         PyExc_BufferError,
-        "the buffer is in use by %zd memoryviews and %u views and tensors; release them first",
+        "the buffer is in use by %zd memoryviews and %zd views and tensors; release them first",
         self->exports, others);
     return NULL;
   }
@@ -80,16 +83,18 @@ static PyObject* acquire_one(BufferObject* self, PyObject* offset, PyObject* len
   tm_access range = {.mode = mode};
   int64_t limit = 0;
   tm_view view;
-  buffer_core* core = live_core(self);
+  buffer_core* core = usable_core(self);
   if (core == NULL || !to_range(core, offset, length, &range) || !to_timeout(timeout, &limit)) {
     return NULL;
   }
   tm_status status = tm_acquire(core->context, &range, 1, TM_HOST_ORDER, 0, &view);
   if (status == TM_BUSY && limit != 0) {
     buffer_core_retain(core);
-    Py_BEGIN_ALLOW_THREADS status =
-        tm_acquire(core->context, &range, 1, TM_HOST_ORDER, limit, &view);
-    Py_END_ALLOW_THREADS buffer_core_release(core);
+    const bool waited = wait_for_views(core->context, &range, 1, limit, &view, &status);
+    buffer_core_release(core);
+    if (!waited) {
+      return NULL;
+    }
   }
   module_state* state = state_of((PyObject*)self);
   if (status != TM_OK) {
@@ -158,12 +163,12 @@ static PyObject* ask_context(BufferObject* self, const char* method, PyObject* o
 
 static PyObject* buffer_prefetch(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"offset", "length", "next_use", NULL};
-  PyObject *offset = NULL, *length = NULL;
-  unsigned long long next_use = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO$K", names, &offset, &length, &next_use)) {
+  PyObject *offset = NULL, *length = NULL, *next_use = NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO$O:prefetch", names, &offset, &length,
+                                   &next_use)) {
     return NULL;
   }
-  PyObject* named = Py_BuildValue("{s:K}", "next_use", next_use);
+  PyObject* named = next_use != NULL ? Py_BuildValue("{s:O}", "next_use", next_use) : PyDict_New();
   PyObject* op = named != NULL
                      ? ask_context((BufferObject*)object, "prefetch", offset, length, NULL, named)
                      : NULL;
@@ -173,12 +178,13 @@ static PyObject* buffer_prefetch(PyObject* object, PyObject* args, PyObject* kwa
 
 static PyObject* buffer_view_async(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"offset", "length", "mode", NULL};
-  PyObject *offset = NULL, *length = NULL;
-  const char* mode = "r";
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OOs", names, &offset, &length, &mode)) {
+  PyObject *offset = NULL, *length = NULL, *mode = NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OOO:view_async", names, &offset, &length,
+                                   &mode)) {
     return NULL;
   }
-  PyObject* named = Py_BuildValue("{s:s,s:O}", "mode", mode, "_single", Py_True);
+  PyObject* named = mode != NULL ? Py_BuildValue("{s:O,s:O}", "mode", mode, "_single", Py_True)
+                                 : Py_BuildValue("{s:O}", "_single", Py_True);
   PyObject* op = named != NULL ? ask_context((BufferObject*)object, "acquire_async", offset, length,
                                              NULL, named)
                                : NULL;
@@ -189,7 +195,8 @@ static PyObject* buffer_view_async(PyObject* object, PyObject* args, PyObject* k
 static PyObject* buffer_evict(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"offset", "length", "timeout", NULL};
   PyObject *offset = NULL, *length = NULL, *timeout = Py_None;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO$O", names, &offset, &length, &timeout)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO$O:evict", names, &offset, &length,
+                                   &timeout)) {
     return NULL;
   }
   PyObject* named = Py_BuildValue("{s:O}", "timeout", timeout);
@@ -202,13 +209,13 @@ static PyObject* buffer_evict(PyObject* object, PyObject* args, PyObject* kwargs
 
 static PyObject* buffer_advise(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"advice", "offset", "length", "value", "tier", NULL};
-  PyObject *advice, *offset = NULL, *length = NULL, *tier = Py_None;
-  unsigned long long value = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO$KO", names, &advice, &offset, &length,
+  PyObject *advice, *offset = NULL, *length = NULL, *value = NULL, *tier = Py_None;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO$OO:advise", names, &advice, &offset, &length,
                                    &value, &tier)) {
     return NULL;
   }
-  PyObject* more = Py_BuildValue("(OK)", advice, value);
+  PyObject* more =
+      value != NULL ? Py_BuildValue("(OO)", advice, value) : Py_BuildValue("(O)", advice);
   PyObject* named = Py_BuildValue("{s:O}", "tier", tier);
   PyObject* done = more != NULL && named != NULL
                        ? ask_context((BufferObject*)object, "advise", offset, length, more, named)
@@ -221,7 +228,7 @@ static PyObject* buffer_advise(PyObject* object, PyObject* args, PyObject* kwarg
 /* Copies between the buffer and `bytes` bytes at `memory`. */
 static bool copy(BufferObject* self, uint64_t offset, void* memory, uint64_t bytes, bool out,
                  int64_t limit) {
-  buffer_core* core = live_core(self);
+  buffer_core* core = usable_core(self);
   if (core == NULL) {
     return false;
   }
@@ -236,10 +243,11 @@ static bool copy(BufferObject* self, uint64_t offset, void* memory, uint64_t byt
   }
   tm_status status;
   buffer_core_retain(core);
-  Py_BEGIN_ALLOW_THREADS status =
-      out ? tm_read(core->context, core->buffer, offset, memory, bytes, limit)
-          : tm_write(core->context, core->buffer, offset, memory, bytes, limit);
-  Py_END_ALLOW_THREADS buffer_core_release(core);
+  const bool waited = wait_for_bytes(core, offset, memory, bytes, out, limit, &status);
+  buffer_core_release(core);
+  if (!waited) {
+    return false;
+  }
   if (status != TM_OK) {
     (void)raise_status(state_of((PyObject*)self), status, self->context->context, 0);
   }
@@ -252,8 +260,8 @@ static PyObject* buffer_read(PyObject* object, PyObject* args, PyObject* kwargs)
   PyObject *offset = NULL, *length = NULL, *timeout = NULL;
   int64_t limit = 0;
   uint64_t from = 0, bytes = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO$O", names, &offset, &length, &timeout) ||
-      live_core(self) == NULL || (offset != NULL && !to_bytes_count(offset, "offset", &from)) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO$O:read", names, &offset, &length, &timeout) ||
+      usable_core(self) == NULL || (offset != NULL && !to_bytes_count(offset, "offset", &from)) ||
       !to_timeout(timeout, &limit)) {
     return NULL;
   }
@@ -280,7 +288,8 @@ static PyObject* copy_with(PyObject* object, PyObject* args, PyObject* kwargs, b
   int64_t limit = 0;
   uint64_t from = 0;
   Py_buffer memory;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$O", names, &data, &offset, &timeout) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, out ? "O|O$O:readinto" : "O|O$O:write", names,
+                                   &data, &offset, &timeout) ||
       (offset != NULL && !to_bytes_count(offset, "offset", &from)) ||
       !to_timeout(timeout, &limit) ||
       PyObject_GetBuffer(data, &memory, out ? PyBUF_CONTIG : PyBUF_CONTIG_RO) != 0) {
@@ -303,8 +312,10 @@ static PyObject* buffer_write(PyObject* self, PyObject* args, PyObject* kwargs) 
 static PyObject* buffer_why(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"offset", NULL};
   BufferObject* self = (BufferObject*)object;
-  unsigned long long offset = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|K", names, &offset) || live_core(self) == NULL) {
+  PyObject* number = NULL;
+  uint64_t offset = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:why", names, &number) ||
+      (number != NULL && !to_bytes_count(number, "offset", &offset)) || usable_core(self) == NULL) {
     return NULL;
   }
   tm_whereabouts where = {.size = sizeof where};
@@ -316,7 +327,7 @@ static PyObject* buffer_why(PyObject* object, PyObject* args, PyObject* kwargs) 
 static PyObject* buffer_info(PyObject* object, PyObject* unused) {
   (void)unused;
   BufferObject* self = (BufferObject*)object;
-  if (live_core(self) == NULL) {
+  if (usable_core(self) == NULL) {
     return NULL;
   }
   tm_residency info = {.size = sizeof info};
@@ -336,7 +347,7 @@ static PyObject* buffer_info(PyObject* object, PyObject* unused) {
 /* ---- Its bytes, if it is mapped ---- */
 
 static bool mapped_layout(BufferObject* self, tensor_layout* out) {
-  const buffer_core* core = live_core(self);
+  const buffer_core* core = usable_core(self);
   if (core == NULL) {
     return false;
   }
@@ -347,30 +358,29 @@ static bool mapped_layout(BufferObject* self, tensor_layout* out) {
         "it with mapped=True");
     return false;
   }
-  *out = (tensor_layout){core->address, core->bytes, core->writable};
+  *out = (tensor_layout){core->address, core->bytes, core->writable, core->home};
   return true;
+}
+
+static void release_core(void* core) {
+  buffer_core_release(core);
 }
 
 static int buffer_getbuffer(PyObject* object, Py_buffer* out, int flags) {
   BufferObject* self = (BufferObject*)object;
   tensor_layout layout;
   out->obj = NULL;
-  if (!mapped_layout(self, &layout) ||
-      PyBuffer_FillInfo(out, object, layout.data, (Py_ssize_t)layout.bytes, !layout.writable,
-                        flags) != 0) {
-    return -1;
-  }
-  ++self->exports;
-  return 0;
+  return mapped_layout(self, &layout)
+             ? export_buffer(state_of(object), object, &self->exports, out, flags, &layout,
+                             buffer_core_retain(self->core), release_core)
+             : -1;
 }
 
+/* Never called, because Exports name themselves in Py_buffers. numpy.frombuffer() looks for it: it
+ * then keeps a memoryview, and without it only this object. */
 static void buffer_releasebuffer(PyObject* object, Py_buffer* unused) {
+  (void)object;
   (void)unused;
-  --((BufferObject*)object)->exports;
-}
-
-static void release_core(void* core) {
-  buffer_core_release(core);
 }
 
 static PyObject* buffer_to_dlpack(PyObject* object, PyObject* const* args, Py_ssize_t nargs) {
@@ -395,13 +405,18 @@ static PyObject* buffer_dlpack_device(PyObject* self, PyObject* unused) {
 
 static PyObject* buffer_array_interface(PyObject* object, void* unused) {
   (void)unused;
+  BufferObject* self = (BufferObject*)object;
   tensor_layout layout;
-  if (!mapped_layout((BufferObject*)object, &layout)) {
-    PyErr_Clear(); /* Without the attribute, callers ask for the buffer protocol. */
-    PyErr_SetString(PyExc_AttributeError, "__array_interface__");
+  if (!mapped_layout(self, &layout)) {
+    if (PyErr_ExceptionMatches(PyExc_BufferError)) {
+      PyErr_Clear(); /* Without the attribute, callers ask for the buffer protocol. */
+      PyErr_SetString(PyExc_AttributeError, "__array_interface__");
+    }
     return NULL;
   }
-  return array_interface(&layout);
+  return array_interface(export_owner(state_of(object), object, &self->exports, layout.home,
+                                      buffer_core_retain(self->core), release_core),
+                         &layout);
 }
 
 static Py_ssize_t buffer_length(PyObject* object) {
@@ -417,7 +432,7 @@ static PyObject* buffer_nbytes(PyObject* object, void* unused) {
 
 static PyObject* buffer_address(PyObject* object, void* unused) {
   (void)unused;
-  const buffer_core* core = live_core((BufferObject*)object);
+  const buffer_core* core = usable_core((BufferObject*)object);
   if (core == NULL) {
     return NULL;
   }
@@ -462,7 +477,9 @@ static PyMethodDef buffer_methods[] = {
      "Copy data into the buffer, from offset on. Return the number of bytes."},
     {"prefetch", FUNCTION(buffer_prefetch), KEYWORDS,
      "prefetch(offset=0, length=None, *, next_use=0)\n--\n\n"
-     "Promote a range before it is used, and return an Op. Does nothing if there is no room."},
+     "Promote a range before it is used, and return an Op. Does nothing if there is no room.\n\n"
+     "The Op need not be kept: the hint goes on without it. next_use: the tick() ordinal of the\n"
+     "next use; 0: soon."},
     {"advise", FUNCTION(buffer_advise), KEYWORDS,
      "advise(advice, offset=0, length=None, *, value=0, tier=None)\n--\n\n"
      "Give a hint for a range: 'normal', 'read_mostly', 'will_need', 'dont_need' (the bytes are "

@@ -1,4 +1,5 @@
 /* tiermem.Context: tiers, and the buffers in them. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "native.h"
@@ -7,36 +8,75 @@ static PyObject* context_new(PyTypeObject* type, PyObject* args, PyObject* kwarg
   static char* names[] = {"tiers", "toml", "name", "_shared", NULL};
   const char *tiers = NULL, *toml = NULL, *name = NULL;
   int shared = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|z$zzp", names, &tiers, &toml, &name, &shared)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|z$zzp:Context", names, &tiers, &toml, &name,
+                                   &shared)) {
     return NULL;
   }
   module_state* state = (module_state*)PyType_GetModuleState(type);
   tm_context* made = NULL;
   tm_status status;
   const tm_context_options options = {.size = sizeof options, .toml = toml, .name = name};
-  Py_BEGIN_ALLOW_THREADS status =
-      shared ? tm_context_default(&made) : tm_context_create(tiers, &options, &made);
-  Py_END_ALLOW_THREADS if (status != TM_OK) {
+  context_core* core = context_core_new();
+  if (core == NULL) {
+    return PyErr_NoMemory();
+  }
+  Py_BEGIN_ALLOW_THREADS;
+  status = shared ? tm_context_default(&made) : tm_context_create(tiers, &options, &made);
+  Py_END_ALLOW_THREADS;
+  if (status != TM_OK) {
+    context_core_release(core);
     return raise_status(state, status, NULL, 0);
   }
   ContextObject* self = PyObject_New(ContextObject, type);
   if (self == NULL) {
+    context_core_release(core);
     (void)tm_context_release(made);
     return NULL;
   }
   self->context = made;
+  self->core = core;
   self->closed = false;
   self->shared = shared != 0;
+  self->owned = true;
+  self->ending = NULL;
+  self->detached = NULL;
+  self->detached_count = self->detached_room = 0;
   return (PyObject*)self;
 }
 
 /* Ends the context unless tensors still use it: the last of them ends it then. */
+static void drop_reference(ContextObject* self) {
+  if (self->owned) {
+    self->owned = false;
+    Py_BEGIN_ALLOW_THREADS;
+    (void)tm_context_release(self->context);
+    Py_END_ALLOW_THREADS;
+  }
+}
+
 static void context_dealloc(PyObject* object) {
   ContextObject* self = (ContextObject*)object;
   PyTypeObject* type = Py_TYPE(object);
-  Py_BEGIN_ALLOW_THREADS(void) tm_context_release(self->context);
-  Py_END_ALLOW_THREADS PyObject_Free(object);
+  if (self->ending != NULL) {
+    ending_release(self->ending);
+  }
+  drop_reference(self);
+  free(self->detached);
+  context_core_release(self->core);
+  PyObject_Free(object);
   Py_DECREF(type);
+}
+
+/* Arrays and tensors over mapped buffers, which the library does not know, and those over views. */
+static bool has_exports(ContextObject* self) {
+  const unsigned live = atomic_load(&self->core->exports);
+  if (live != 0) {
+    (void)raise_text(state_of((PyObject*)self), TM_BUSY,
+                     "close: %u arrays, tensors or memoryviews use bytes of the context's buffers; "
+                     "delete them, or make them invalid with close(force=True)",
+                     live);
+  }
+  return live != 0;
 }
 
 static PyObject* context_close(PyObject* object, PyObject* args, PyObject* kwargs) {
@@ -45,12 +85,9 @@ static PyObject* context_close(PyObject* object, PyObject* args, PyObject* kwarg
   int force = 0;
   PyObject* timeout = NULL;
   int64_t limit = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|p$O", names, &force, &timeout) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|p$O:close", names, &force, &timeout) ||
       !to_timeout(timeout, &limit)) {
     return NULL;
-  }
-  if (self->closed) {
-    Py_RETURN_NONE;
   }
   if (self->shared) {
     PyErr_SetString(
@@ -59,20 +96,25 @@ static PyObject* context_close(PyObject* object, PyObject* args, PyObject* kwarg
         "Context of your own to close it");
     return NULL;
   }
-  tm_status status;
-  Py_BEGIN_ALLOW_THREADS
-      /* With a second reference: the pointer must stay valid for the tensors that are left. */
-      status = tm_context_retain(self->context);
-  if (status == TM_OK) {
-    status = tm_context_destroy(self->context, force ? TM_DESTROY_FORCE : 0, limit);
-    if (status != TM_OK) {
-      (void)tm_context_release(self->context);
-    }
+  /* After an exception in its block it is closed, and its bytes are there: force ends them. */
+  if (self->ending == NULL && (self->core->ended || (self->closed && !force))) {
+    Py_RETURN_NONE;
   }
-  Py_END_ALLOW_THREADS if (status != TM_OK && status != TM_SHUT_DOWN) {
-    return raise_status(state_of(object), status, self->context, 0);
+  if (self->ending == NULL && !force && has_exports(self)) {
+    return NULL;
   }
-  self->closed = true;
+  const bool before = self->closed && self->ending == NULL;
+  self->closed = true; /* From here on there are no new exports. */
+  tm_event caught;
+  if (!wait_for_ending(self, force ? TM_DESTROY_FORCE : 0, limit, &caught)) {
+    self->core->ended = force != 0 || self->core->ended;
+    return NULL; /* The context ends in the background. */
+  }
+  if (caught.status != TM_OK && caught.status != TM_SHUT_DOWN) {
+    self->closed = before;
+    return raise_event(state_of(object), &caught);
+  }
+  self->core->ended = true;
   Py_RETURN_NONE;
 }
 
@@ -81,16 +123,21 @@ static PyObject* context_enter(PyObject* self, PyObject* unused) {
   return is_open((ContextObject*)self) ? Py_NewRef(self) : NULL;
 }
 
-/* After an exception, views that the traceback keeps must not hide the exception. */
-static PyObject* context_exit(PyObject* self, PyObject* args) {
+/*
+ * After an exception the traceback keeps views and arrays, and its handler may touch them: the
+ * context ends with the last of them. Nothing here may hide the exception.
+ */
+static PyObject* context_exit(PyObject* object, PyObject* args) {
+  ContextObject* self = (ContextObject*)object;
   PyObject* type = PyTuple_Size(args) > 0 ? PyTuple_GetItem(args, 0) : Py_None;
-  PyObject* close = PyObject_GetAttrString(self, "close");
-  if (close == NULL) {
-    return NULL;
+  if (type == Py_None) {
+    return PyObject_CallMethod(object, "close", NULL);
   }
-  PyObject* done = PyObject_CallFunctionObjArgs(close, type != Py_None ? Py_True : Py_False, NULL);
-  Py_DECREF(close);
-  return done;
+  if (!self->shared && !self->closed) {
+    self->closed = true;
+    drop_reference(self);
+  }
+  Py_RETURN_NONE;
 }
 
 static PyObject* context_alloc(PyObject* object, PyObject* args, PyObject* kwargs) {
@@ -103,7 +150,7 @@ static PyObject* context_alloc(PyObject* object, PyObject* args, PyObject* kwarg
   int mapped = 0, droppable = 0, checksum = 1, isolated = 0, interleaved = 0;
   uint64_t bytes = 0;
   tm_buffer_options options = {.size = sizeof options};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$pppppOOOOz", names, &nbytes, &mapped,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$pppppOOOOz:alloc", names, &nbytes, &mapped,
                                    &droppable, &checksum, &isolated, &interleaved, &extent,
                                    &alignment, &advice, &preferred, &options.label) ||
       !is_open(self) || !to_bytes_count(nbytes, "nbytes", &bytes) ||
@@ -118,9 +165,11 @@ static PyObject* context_alloc(PyObject* object, PyObject* args, PyObject* kwarg
                   (interleaved ? TM_INTERLEAVED : 0u);
   tm_buffer made = 0;
   tm_status status;
-  Py_BEGIN_ALLOW_THREADS status = tm_alloc(self->context, bytes, &options, &made);
-  Py_END_ALLOW_THREADS return status == TM_OK ? new_buffer(state, self, made, true)
-                                              : raise_status(state, status, self->context, 0);
+  Py_BEGIN_ALLOW_THREADS;
+  status = tm_alloc(self->context, bytes, &options, &made);
+  Py_END_ALLOW_THREADS;
+  return status == TM_OK ? new_buffer(state, self, made, true)
+                         : raise_status(state, status, self->context, 0);
 }
 
 static PyObject* context_adopt_file(PyObject* object, PyObject* args, PyObject* kwargs) {
@@ -133,9 +182,10 @@ static PyObject* context_adopt_file(PyObject* object, PyObject* args, PyObject* 
   int is_private = 0, mapped = 0, interleaved = 0;
   uint64_t from = 0, bytes = 0;
   tm_buffer_options options = {.size = sizeof options};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|OO$pppOOOz", names, PyUnicode_FSConverter,
-                                   &path, &offset, &length, &is_private, &mapped, &interleaved,
-                                   &extent, &advice, &preferred, &options.label)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|OO$pppOOOz:adopt_file", names,
+                                   PyUnicode_FSConverter, &path, &offset, &length, &is_private,
+                                   &mapped, &interleaved, &extent, &advice, &preferred,
+                                   &options.label)) {
     return NULL;
   }
   const char* name = NULL;
@@ -148,10 +198,11 @@ static PyObject* context_adopt_file(PyObject* object, PyObject* args, PyObject* 
                     (interleaved ? TM_INTERLEAVED : 0u);
     tm_buffer made = 0;
     tm_status status;
-    Py_BEGIN_ALLOW_THREADS status =
-        tm_adopt_file(self->context, name, from, bytes, &options, &made);
-    Py_END_ALLOW_THREADS result = status == TM_OK ? new_buffer(state, self, made, is_private != 0)
-                                                  : raise_status(state, status, self->context, 0);
+    Py_BEGIN_ALLOW_THREADS;
+    status = tm_adopt_file(self->context, name, from, bytes, &options, &made);
+    Py_END_ALLOW_THREADS;
+    result = status == TM_OK ? new_buffer(state, self, made, is_private != 0)
+                             : raise_status(state, status, self->context, 0);
   }
   Py_DECREF(path);
   return result;
@@ -165,7 +216,7 @@ static PyObject* context_acquire(PyObject* object, PyObject* args, PyObject* kwa
   uint32_t how = TM_READ;
   int64_t limit = 0;
   Py_ssize_t n = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$O", names, &list, &mode, &timeout) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$O:acquire", names, &list, &mode, &timeout) ||
       !is_open(self) || !to_timeout(timeout, &limit) || (mode != NULL && !to_mode(mode, &how))) {
     return NULL;
   }
@@ -173,10 +224,10 @@ static PyObject* context_acquire(PyObject* object, PyObject* args, PyObject* kwa
   tm_view* views = ranges != NULL ? PyMem_Calloc((size_t)n, sizeof *views) : NULL;
   if (views != NULL) {
     tm_status status;
-    Py_BEGIN_ALLOW_THREADS status =
-        tm_acquire(self->context, ranges, (size_t)n, TM_HOST_ORDER, limit, views);
-    Py_END_ALLOW_THREADS result = status == TM_OK ? new_views(state, kept, ranges, views, n)
-                                                  : raise_status(state, status, self->context, 0);
+    if (wait_for_views(self->context, ranges, (size_t)n, limit, views, &status)) {
+      result = status == TM_OK ? new_views(state, kept, ranges, views, n)
+                               : raise_status(state, status, self->context, 0);
+    }
   } else if (ranges != NULL) {
     PyErr_NoMemory();
   }
@@ -194,7 +245,8 @@ static PyObject* context_acquire_async(PyObject* object, PyObject* args, PyObjec
   uint32_t how = TM_READ;
   int single = 0;
   Py_ssize_t n = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$p", names, &list, &mode, &single) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$p:acquire_async", names, &list, &mode,
+                                   &single) ||
       !is_open(self) || (mode != NULL && !to_mode(mode, &how))) {
     return NULL;
   }
@@ -228,15 +280,24 @@ static PyObject* context_acquire_async(PyObject* object, PyObject* args, PyObjec
   return (PyObject*)op;
 }
 
+/* A hint goes on if the object is dropped, as in C without an operation. */
+static PyObject* new_hint(module_state* state, ContextObject* self, tm_op op, PyObject* kept) {
+  OpObject* made = new_op(state, self, op, kept);
+  if (made != NULL) {
+    made->hint = true;
+  }
+  return (PyObject*)made;
+}
+
 static PyObject* context_prefetch(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"ranges", "next_use", NULL};
   ContextObject* self = (ContextObject*)object;
   module_state* state = state_of(object);
-  PyObject *list, *kept = NULL;
-  unsigned long long next_use = TM_SOON;
+  PyObject *list, *use = NULL, *kept = NULL;
+  uint64_t next_use = TM_SOON;
   Py_ssize_t n = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$K", names, &list, &next_use) ||
-      !is_open(self)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:prefetch", names, &list, &use) ||
+      !is_open(self) || (use != NULL && !to_uint64(use, "next_use", &next_use))) {
     return NULL;
   }
   tm_access* ranges = to_ranges(state, list, TM_READ, &n, &kept);
@@ -245,11 +306,22 @@ static PyObject* context_prefetch(PyObject* object, PyObject* args, PyObject* kw
   }
   tm_op op = 0;
   const tm_status status = tm_prefetch(self->context, ranges, (size_t)n, next_use, &op);
-  PyObject* result = status == TM_OK ? (PyObject*)new_op(state, self, op, kept)
+  PyObject* result = status == TM_OK ? new_hint(state, self, op, kept)
                                      : raise_status(state, status, self->context, 0);
   PyMem_Free(ranges);
   Py_DECREF(kept);
   return result;
+}
+
+typedef struct {
+  tm_context* context;
+  const tm_access* ranges;
+  size_t n;
+} evict_call;
+
+static tm_status evict(void* of, int64_t timeout_ns) {
+  const evict_call* call = of;
+  return tm_evict(call->context, call->ranges, call->n, timeout_ns);
 }
 
 static PyObject* context_evict(PyObject* object, PyObject* args, PyObject* kwargs) {
@@ -259,7 +331,7 @@ static PyObject* context_evict(PyObject* object, PyObject* args, PyObject* kwarg
   PyObject *list, *timeout = NULL, *kept = NULL;
   int64_t limit = 0;
   Py_ssize_t n = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O", names, &list, &timeout) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:evict", names, &list, &timeout) ||
       !is_open(self) || !to_timeout(timeout, &limit)) {
     return NULL;
   }
@@ -268,9 +340,13 @@ static PyObject* context_evict(PyObject* object, PyObject* args, PyObject* kwarg
     return NULL;
   }
   tm_status status;
-  Py_BEGIN_ALLOW_THREADS status = tm_evict(self->context, ranges, (size_t)n, limit);
-  Py_END_ALLOW_THREADS PyMem_Free(ranges);
+  evict_call call = {self->context, ranges, (size_t)n};
+  const bool waited = wait_for_call(evict, &call, limit, &status);
+  PyMem_Free(ranges);
   Py_DECREF(kept);
+  if (!waited) {
+    return NULL;
+  }
   if (status != TM_OK) {
     return raise_status(state, status, self->context, 0);
   }
@@ -281,13 +357,15 @@ static PyObject* context_advise(PyObject* object, PyObject* args, PyObject* kwar
   static char* names[] = {"ranges", "advice", "value", "tier", NULL};
   ContextObject* self = (ContextObject*)object;
   module_state* state = state_of(object);
-  PyObject *list, *advice, *tier = NULL, *kept = NULL;
-  unsigned long long value = 0;
+  PyObject *list, *advice, *number = NULL, *tier = NULL, *kept = NULL;
+  uint64_t value = 0;
   uint32_t hint = 0;
   tm_place place = {TM_ANY, 0};
   Py_ssize_t n = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|K$O", names, &list, &advice, &value, &tier) ||
-      !is_open(self) || !to_advice(advice, &hint) || !to_preferred(tier, &place)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O$O:advise", names, &list, &advice, &number,
+                                   &tier) ||
+      !is_open(self) || !to_advice(advice, &hint) || !to_preferred(tier, &place) ||
+      (number != NULL && !to_uint64(number, "value", &value))) {
     return NULL;
   }
   if (place.kind != TM_ANY && hint != TM_PREFERRED) {
@@ -303,8 +381,10 @@ static PyObject* context_advise(PyObject* object, PyObject* args, PyObject* kwar
     ranges[i].where = place;
   }
   tm_status status;
-  Py_BEGIN_ALLOW_THREADS status = tm_advise(self->context, ranges, (size_t)n, hint, value);
-  Py_END_ALLOW_THREADS PyMem_Free(ranges);
+  Py_BEGIN_ALLOW_THREADS;
+  status = tm_advise(self->context, ranges, (size_t)n, hint, value);
+  Py_END_ALLOW_THREADS;
+  PyMem_Free(ranges);
   Py_DECREF(kept);
   if (status != TM_OK) {
     return raise_status(state, status, self->context, 0);
@@ -314,26 +394,41 @@ static PyObject* context_advise(PyObject* object, PyObject* args, PyObject* kwar
 
 /* An address from a number, such as that of data_ptr(). Returns false with an exception. */
 static bool to_address(PyObject* number, const void** out) {
-  *out = PyLong_AsVoidPtr(number);
-  return *out != NULL || !PyErr_Occurred();
+  uint64_t address = 0;
+  const bool good = to_uint64(number, "address", &address);
+  *out = (const void*)(uintptr_t)address;
+  return good;
 }
 
 static PyObject* context_prefetch_at(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"address", "nbytes", "next_use", NULL};
   ContextObject* self = (ContextObject*)object;
   module_state* state = state_of(object);
-  PyObject *address, *count;
-  unsigned long long next_use = TM_SOON;
+  PyObject *address, *count, *use = NULL;
+  uint64_t next_use = TM_SOON;
   const void* at = NULL;
   uint64_t bytes = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$K", names, &address, &count, &next_use) ||
-      !is_open(self) || !to_address(address, &at) || !to_bytes_count(count, "nbytes", &bytes)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O:prefetch_at", names, &address, &count,
+                                   &use) ||
+      !is_open(self) || !to_address(address, &at) || !to_bytes_count(count, "nbytes", &bytes) ||
+      (use != NULL && !to_uint64(use, "next_use", &next_use))) {
     return NULL;
   }
   tm_op op = 0;
   const tm_status status = tm_prefetch_at(self->context, at, bytes, next_use, &op);
-  return status == TM_OK ? (PyObject*)new_op(state, self, op, NULL)
+  return status == TM_OK ? new_hint(state, self, op, NULL)
                          : raise_status(state, status, self->context, 0);
+}
+
+typedef struct {
+  tm_context* context;
+  const void* address;
+  uint64_t bytes;
+} evict_at_call;
+
+static tm_status evict_at(void* of, int64_t timeout_ns) {
+  const evict_at_call* call = of;
+  return tm_evict_at(call->context, call->address, call->bytes, timeout_ns);
 }
 
 static PyObject* context_evict_at(PyObject* object, PyObject* args, PyObject* kwargs) {
@@ -343,14 +438,18 @@ static PyObject* context_evict_at(PyObject* object, PyObject* args, PyObject* kw
   const void* at = NULL;
   uint64_t bytes = 0;
   int64_t limit = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O", names, &address, &count, &timeout) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O:evict_at", names, &address, &count,
+                                   &timeout) ||
       !is_open(self) || !to_address(address, &at) || !to_bytes_count(count, "nbytes", &bytes) ||
       !to_timeout(timeout, &limit)) {
     return NULL;
   }
   tm_status status;
-  Py_BEGIN_ALLOW_THREADS status = tm_evict_at(self->context, at, bytes, limit);
-  Py_END_ALLOW_THREADS if (status != TM_OK) {
+  evict_at_call call = {self->context, at, bytes};
+  if (!wait_for_call(evict_at, &call, limit, &status)) {
+    return NULL;
+  }
+  if (status != TM_OK) {
     return raise_status(state_of(object), status, self->context, 0);
   }
   Py_RETURN_NONE;
@@ -359,20 +458,23 @@ static PyObject* context_evict_at(PyObject* object, PyObject* args, PyObject* kw
 static PyObject* context_advise_at(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"address", "nbytes", "advice", "value", NULL};
   ContextObject* self = (ContextObject*)object;
-  PyObject *address, *count, *advice;
-  unsigned long long value = 0;
+  PyObject *address, *count, *advice, *number = NULL;
+  uint64_t value = 0;
   const void* at = NULL;
   uint64_t bytes = 0;
   uint32_t hint = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|K", names, &address, &count, &advice,
-                                   &value) ||
-      !is_open(self) || !to_address(address, &at) || !to_bytes_count(count, "nbytes", &bytes) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|O:advise_at", names, &address, &count,
+                                   &advice, &number) ||
+      (number != NULL && !to_uint64(number, "value", &value)) || !is_open(self) ||
+      !to_address(address, &at) || !to_bytes_count(count, "nbytes", &bytes) ||
       !to_advice(advice, &hint)) {
     return NULL;
   }
   tm_status status;
-  Py_BEGIN_ALLOW_THREADS status = tm_advise_at(self->context, at, bytes, hint, value);
-  Py_END_ALLOW_THREADS if (status != TM_OK) {
+  Py_BEGIN_ALLOW_THREADS;
+  status = tm_advise_at(self->context, at, bytes, hint, value);
+  Py_END_ALLOW_THREADS;
+  if (status != TM_OK) {
     return raise_status(state_of(object), status, self->context, 0);
   }
   Py_RETURN_NONE;
@@ -416,8 +518,9 @@ static PyObject* context_stats_by_label(PyObject* object, PyObject* unused) {
       return PyErr_NoMemory();
     }
     list[0].size = sizeof list[0];
-    Py_BEGIN_ALLOW_THREADS status = tm_stats_by_label(self->context, list, room, &count);
-    Py_END_ALLOW_THREADS
+    Py_BEGIN_ALLOW_THREADS;
+    status = tm_stats_by_label(self->context, list, room, &count);
+    Py_END_ALLOW_THREADS;
   }
   PyObject* result =
       status == TM_OK ? PyList_New(0) : raise_status(state_of(object), status, self->context, 0);
@@ -432,6 +535,17 @@ static PyObject* context_stats_by_label(PyObject* object, PyObject* unused) {
   return result;
 }
 
+typedef struct {
+  tm_context* context;
+  tm_place tier;
+  uint64_t bytes;
+} budget_call;
+
+static tm_status set_budget(void* of, int64_t timeout_ns) {
+  const budget_call* call = of;
+  return tm_set_budget(call->context, call->tier, call->bytes, timeout_ns);
+}
+
 static PyObject* context_set_budget(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"tier", "nbytes", "timeout", NULL};
   ContextObject* self = (ContextObject*)object;
@@ -439,14 +553,18 @@ static PyObject* context_set_budget(PyObject* object, PyObject* args, PyObject* 
   tm_place place;
   uint64_t bytes = 0;
   int64_t limit = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O", names, &tier, &nbytes, &timeout) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O:set_budget", names, &tier, &nbytes,
+                                   &timeout) ||
       !is_open(self) || !to_place(tier, &place) || !to_bytes_count(nbytes, "nbytes", &bytes) ||
       !to_timeout(timeout, &limit)) {
     return NULL;
   }
   tm_status status;
-  Py_BEGIN_ALLOW_THREADS status = tm_set_budget(self->context, place, bytes, limit);
-  Py_END_ALLOW_THREADS if (status != TM_OK) {
+  budget_call call = {self->context, place, bytes};
+  if (!wait_for_call(set_budget, &call, limit, &status)) {
+    return NULL;
+  }
+  if (status != TM_OK) {
     return raise_status(state_of(object), status, self->context, 0);
   }
   Py_RETURN_NONE;
@@ -456,7 +574,7 @@ static PyObject* context_tick(PyObject* object, PyObject* args, PyObject* kwargs
   static char* names[] = {"step", NULL};
   ContextObject* self = (ContextObject*)object;
   int step = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p", names, &step) || !is_open(self)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p:tick", names, &step) || !is_open(self)) {
     return NULL;
   }
   uint64_t ordinal = 0;
@@ -468,8 +586,8 @@ static PyObject* context_tick(PyObject* object, PyObject* args, PyObject* kwargs
 /* The JSON text of tm_stats_json(). It may grow between the two calls. */
 static PyObject* context_stats_json(PyObject* object, PyObject* last) {
   ContextObject* self = (ContextObject*)object;
-  const unsigned long most = PyLong_AsUnsignedLong(last);
-  if (PyErr_Occurred() || !is_open(self)) {
+  uint32_t most = 0;
+  if (!to_uint32(last, "last", &most) || !is_open(self)) {
     return NULL;
   }
   size_t room = 0;
@@ -477,9 +595,10 @@ static PyObject* context_stats_json(PyObject* object, PyObject* last) {
   tm_status status;
   do {
     size_t length = 0;
-    Py_BEGIN_ALLOW_THREADS status =
-        tm_stats_json(self->context, (uint32_t)most, text, room, &length);
-    Py_END_ALLOW_THREADS if (status == TM_OK && text != NULL) {
+    Py_BEGIN_ALLOW_THREADS;
+    status = tm_stats_json(self->context, most, text, room, &length);
+    Py_END_ALLOW_THREADS;
+    if (status == TM_OK && text != NULL) {
       break;
     }
     if (status != TM_OK && (status != TM_NO_CAPACITY || text == NULL)) {
@@ -555,11 +674,12 @@ static PyMethodDef context_methods[] = {
     {"close", FUNCTION(context_close), KEYWORDS,
      "close(force=False, *, timeout=None)\n--\n\n"
      "End the context and all its buffers.\n\n"
-     "Raise Busy while views are held, and name them. With force, end it nevertheless: pointers "
-     "of\n"
-     "these views are invalid then. timeout: the longest wait in seconds for transfers in "
-     "progress.\n"
-     "A closed context may be closed again."},
+     "Raise Busy while arrays, tensors or memoryviews use its bytes, or views are held.\n"
+     "force: end it nevertheless. All of these are invalid then, and a touch of their bytes is\n"
+     "SIGSEGV. timeout: the longest wait in seconds for transfers in progress.\n"
+     "A closed context may be closed again.\n\n"
+     "The end of a with block is close(). After an exception in the block the context refuses\n"
+     "new calls, and ends when its last array, tensor, view and buffer is gone."},
     {"__enter__", context_enter, METH_NOARGS, NULL},
     {"__exit__", context_exit, METH_VARARGS, NULL},
     {"alloc", FUNCTION(context_alloc), KEYWORDS,
@@ -602,6 +722,7 @@ static PyMethodDef context_methods[] = {
     {"prefetch", FUNCTION(context_prefetch), KEYWORDS,
      "prefetch(ranges, *, next_use=0)\n--\n\n"
      "Promote ranges before they are used, and return an Op. Does nothing if there is no room.\n\n"
+     "The Op need not be kept: the hint goes on without it.\n"
      "next_use: the tick() ordinal of the next use; 0: soon."},
     {"copy", FUNCTION(context_copy), KEYWORDS,
      "copy(items, *, promote=True, timeout=None)\n--\n\n"
@@ -665,7 +786,7 @@ static PyObject* context_pointer(PyObject* object, void* unused) {
 static PyGetSetDef context_getset[] = {
     {"_pointer", context_pointer, NULL, "Address of the tm_context, valid while this object lives.",
      NULL},
-    {"closed", context_closed, NULL, "Whether close() has ended the context.", NULL},
+    {"closed", context_closed, NULL, "Whether the context refuses new calls.", NULL},
     {"tiers", context_tiers, NULL,
      "A list with a dictionary for each tier: tier, budget, used, pinned, bytes_in, bytes_out.",
      NULL},

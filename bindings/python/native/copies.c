@@ -1,4 +1,5 @@
 /* Copies of lists: Context.copy() and Context.copy_async(). */
+#include <stddef.h>
 #include <string.h>
 
 #include "native.h"
@@ -6,6 +7,9 @@
 /* The items of one call, with what they point to kept alive. */
 typedef struct {
   op_extra extra;
+  list_call call;
+  tm_context* context;
+  uint32_t flags;
   Py_ssize_t count;
   tm_copy_item* items;
   Py_buffer* memory; /* `held` of them, in the order of the items. */
@@ -24,6 +28,15 @@ static void items_release(op_extra* extra) {
   PyMem_Free(self);
 }
 
+static int items_traverse(op_extra* extra, visitproc visit, void* arg) {
+  item_list* self = (item_list*)extra;
+  for (Py_ssize_t i = 0; i < self->held; ++i) {
+    Py_VISIT(self->memory[i].obj);
+  }
+  Py_VISIT(self->buffers);
+  return 0;
+}
+
 static item_list* items_new(Py_ssize_t count) {
   item_list* self = PyMem_Calloc(1, sizeof *self);
   if (self == NULL) {
@@ -32,6 +45,7 @@ static item_list* items_new(Py_ssize_t count) {
   }
   const size_t n = count != 0 ? (size_t)count : 1;
   self->extra.release = items_release;
+  self->extra.traverse = items_traverse;
   self->count = count;
   self->items = PyMem_Calloc(n, sizeof *self->items);
   self->memory = PyMem_Calloc(n, sizeof *self->memory);
@@ -67,7 +81,7 @@ static bool add_item(module_state* state, item_list* self, PyObject* tuple) {
   if (item->mode != TM_READ) { /* "w" and "rw" are the same here: bytes go into the buffer. */
     item->mode = TM_WRITE;
   }
-  const buffer_core* core = live_core((BufferObject*)buffer);
+  const buffer_core* core = usable_core((BufferObject*)buffer);
   Py_buffer* memory = &self->memory[self->held];
   if (core == NULL || !to_bytes_count(PyTuple_GetItem(tuple, 1), "offset", &item->offset) ||
       PyList_Append(self->buffers, buffer) != 0 ||
@@ -109,6 +123,22 @@ static PyObject* finish(OpObject* op, tm_status status) {
                          : raise_status(state_of((PyObject*)op), status, op->context->context, 0);
 }
 
+static item_list* list_of(list_call* call) {
+  return (item_list*)((char*)call - offsetof(item_list, call));
+}
+
+static tm_status begin(list_call* call, int64_t timeout_ns, tm_op* out) {
+  item_list* self = list_of(call);
+  return tm_copy(self->context, self->items, (size_t)self->count, self->flags, timeout_ns, out);
+}
+
+static tm_status item_of(list_call* call, size_t i, const void** memory, uint64_t* bytes) {
+  const tm_copy_item* item = &list_of(call)->items[i];
+  *memory = item->memory;
+  *bytes = item->bytes;
+  return item->status;
+}
+
 static PyObject* run(PyObject* object, PyObject* args, PyObject* kwargs, bool later) {
   static char* names[] = {"items", "promote", "timeout", NULL};
   ContextObject* self = (ContextObject*)object;
@@ -116,7 +146,8 @@ static PyObject* run(PyObject* object, PyObject* args, PyObject* kwargs, bool la
   PyObject *list, *timeout = NULL;
   int promote = 1;
   int64_t limit = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$pO", names, &list, &promote, &timeout) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, later ? "O|$pO:copy_async" : "O|$pO:copy", names,
+                                   &list, &promote, &timeout) ||
       !is_open(self) || !to_timeout(timeout, &limit)) {
     return NULL;
   }
@@ -124,13 +155,15 @@ static PyObject* run(PyObject* object, PyObject* args, PyObject* kwargs, bool la
   if (items == NULL) {
     return NULL;
   }
-  const uint32_t flags = promote ? 0 : TM_COPY_NO_PROMOTE;
+  items->context = self->context;
+  items->flags = promote ? 0 : TM_COPY_NO_PROMOTE;
+  items->call = (list_call){begin, item_of, (size_t)items->count};
   tm_status status;
   if (!later) {
-    Py_BEGIN_ALLOW_THREADS status =
-        tm_copy(self->context, items->items, (size_t)items->count, flags, limit, NULL);
-    Py_END_ALLOW_THREADS PyObject* result =
-        status == TM_OK ? copied(items) : raise_status(state, status, self->context, 0);
+    PyObject* result = NULL;
+    if (wait_for_list(self->context, &items->call, limit, &status)) {
+      result = status == TM_OK ? copied(items) : raise_status(state, status, self->context, 0);
+    }
     items_release(&items->extra);
     return result;
   }
@@ -141,7 +174,7 @@ static PyObject* run(PyObject* object, PyObject* args, PyObject* kwargs, bool la
   }
   items->extra.finish = finish;
   op->extra = &items->extra;
-  status = tm_copy(self->context, items->items, (size_t)items->count, flags, limit, &op->op);
+  status = begin(&items->call, limit, &op->op);
   if (status != TM_OK) {
     op->op = 0;
     (void)raise_status(state, status, self->context, 0);

@@ -3,6 +3,27 @@
 
 #include "native.h"
 
+context_core* context_core_new(void) {
+  context_core* core = malloc(sizeof *core);
+  if (core != NULL) {
+    atomic_init(&core->users, 1);
+    atomic_init(&core->exports, 0);
+    core->ended = false;
+  }
+  return core;
+}
+
+context_core* context_core_retain(context_core* core) {
+  atomic_fetch_add_explicit(&core->users, 1, memory_order_relaxed);
+  return core;
+}
+
+void context_core_release(context_core* core) {
+  if (atomic_fetch_sub_explicit(&core->users, 1, memory_order_acq_rel) == 1) {
+    free(core);
+  }
+}
+
 buffer_core* buffer_core_retain(buffer_core* core) {
   atomic_fetch_add_explicit(&core->users, 1, memory_order_relaxed);
   return core;
@@ -17,6 +38,7 @@ void buffer_core_release(buffer_core* core) {
   }
   (void)tm_free(core->context, core->buffer);
   (void)tm_context_release(core->context);
+  context_core_release(core->home);
   free(core);
 }
 

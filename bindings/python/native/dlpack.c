@@ -47,10 +47,13 @@ typedef struct {
   } tensor;
   void* owner;
   void (*release)(void*);
+  context_core* home;
   int64_t extents[2 * kMostDimensions]; /* Shape, and strides in elements. */
 } export_record;
 
 static void end_export(export_record* record) {
+  atomic_fetch_sub(&record->home->exports, 1);
+  context_core_release(record->home);
   record->release(record->owner);
   free(record);
 }
@@ -167,7 +170,10 @@ PyObject* export_dlpack(PyObject* const* args, Py_ssize_t nargs, const tensor_la
   }
   if (capsule == NULL) {
     free(record);
+    return NULL;
   }
+  record->home = context_core_retain(over->home);
+  atomic_fetch_add(&over->home->exports, 1);
   return capsule;
 }
 
@@ -175,8 +181,11 @@ PyObject* dlpack_device(void) {
   return Py_BuildValue("(ii)", (int)kHostMemory, 0);
 }
 
-PyObject* array_interface(const tensor_layout* over) {
-  return Py_BuildValue("{s:(K),s:s,s:(NO),s:i}", "shape", (unsigned long long)over->bytes,
-                       "typestr", "|u1", "data", PyLong_FromVoidPtr(over->data),
-                       over->writable ? Py_False : Py_True, "version", 3);
+/* The protocol does not define the key "owner". The export lives as long as the dictionary. */
+PyObject* array_interface(PyObject* export, const tensor_layout* over) {
+  return export == NULL
+             ? NULL
+             : Py_BuildValue("{s:(K),s:s,s:(NO),s:i,s:N}", "shape", (unsigned long long)over->bytes,
+                             "typestr", "|u1", "data", PyLong_FromVoidPtr(over->data),
+                             over->writable ? Py_False : Py_True, "version", 3, "owner", export);
 }

@@ -9,10 +9,7 @@ static PyObject* to_tag(PyObject* tag, const char** out) {
   if (tag == NULL || tag == Py_None) {
     return Py_NewRef(Py_None);
   }
-  *out = PyUnicode_Check(tag) ? PyUnicode_AsUTF8AndSize(tag, NULL) : NULL;
-  if (*out == NULL && !PyErr_Occurred()) {
-    PyErr_Format(PyExc_TypeError, "a tag is a str or None, not %R", tag);
-  }
+  *out = to_text(tag, "tag");
   return *out != NULL ? Py_NewRef(tag) : NULL;
 }
 
@@ -22,19 +19,22 @@ static PyObject* move(PyObject* object, PyObject* args, PyObject* kwargs, bool p
   PyObject *tag = NULL, *count = NULL;
   uint64_t bytes = 0;
   const char* name = NULL;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO", names, &tag, &count) || !is_open(self) ||
-      (count != NULL && !to_bytes_count(count, "nbytes", &bytes))) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, pause ? "|OO:gpu_pause" : "|OO:gpu_resume", names,
+                                   &tag, &count) ||
+      !is_open(self) || (count != NULL && !to_bytes_count(count, "nbytes", &bytes))) {
     return NULL;
   }
   PyObject* kept = to_tag(tag, &name);
   if (kept == NULL) {
     return NULL;
   }
-  tm_status status;
-  Py_BEGIN_ALLOW_THREADS status =
-      pause ? tm_gpu_pause(self->context, name, bytes, TM_HOST_ORDER, NULL)
-            : tm_gpu_resume(self->context, name, bytes, NULL);
-  Py_END_ALLOW_THREADS Py_DECREF(kept);
+  tm_op op = 0;
+  tm_status status = pause ? tm_gpu_pause(self->context, name, bytes, TM_HOST_ORDER, &op)
+                           : tm_gpu_resume(self->context, name, bytes, &op);
+  Py_DECREF(kept);
+  if (status == TM_OK && !wait_for_end(self->context, op, &status)) {
+    return NULL;
+  }
   return status == TM_OK ? Py_NewRef(Py_None)
                          : raise_status(state_of(object), status, self->context, 0);
 }
@@ -51,7 +51,7 @@ PyObject* module_gpu_tag(PyObject* self, PyObject* args) {
   (void)self;
   PyObject* tag = NULL;
   const char* name = NULL;
-  PyObject* kept = PyArg_ParseTuple(args, "|O", &tag) ? to_tag(tag, &name) : NULL;
+  PyObject* kept = PyArg_ParseTuple(args, "|O:gpu_tag", &tag) ? to_tag(tag, &name) : NULL;
   if (kept == NULL) {
     return NULL;
   }

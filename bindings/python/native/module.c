@@ -5,7 +5,7 @@
 static PyObject* module_connect(PyObject* module, PyObject* args) {
   module_state* state = (module_state*)PyModule_GetState(module);
   PyObject *make_error, *wait_for;
-  if (!PyArg_ParseTuple(args, "OO", &make_error, &wait_for)) {
+  if (!PyArg_ParseTuple(args, "OO:_connect", &make_error, &wait_for)) {
     return NULL;
   }
   Py_XDECREF(state->make_error);
@@ -50,8 +50,10 @@ static int module_exec(PyObject* module) {
   state->op = add_type(module, &op_spec, "Op");
   state->store = add_type(module, &store_spec, "Store");
   state->queue = add_type(module, &queue_spec, "Queue");
+  state->export = add_type(module, &export_spec, "_Export");
   return state->context != NULL && state->buffer != NULL && state->view != NULL &&
-                 state->op != NULL && state->store != NULL && state->queue != NULL
+                 state->op != NULL && state->store != NULL && state->queue != NULL &&
+                 state->export != NULL
              ? 0
              : -1;
 }
@@ -64,6 +66,7 @@ static int module_traverse(PyObject* module, visitproc visit, void* arg) {
   Py_VISIT(state->op);
   Py_VISIT(state->store);
   Py_VISIT(state->queue);
+  Py_VISIT(state->export);
   Py_VISIT(state->make_error);
   Py_VISIT(state->wait_for);
   return 0;
@@ -77,6 +80,7 @@ static int module_clear(PyObject* module) {
   Py_CLEAR(state->op);
   Py_CLEAR(state->store);
   Py_CLEAR(state->queue);
+  Py_CLEAR(state->export);
   Py_CLEAR(state->make_error);
   Py_CLEAR(state->wait_for);
   return 0;
@@ -96,5 +100,10 @@ static PyModuleDef module_def = {
 };
 
 PyMODINIT_FUNC PyInit__native(void) {
+  static bool begun = false; /* The GIL protects it. */
+  if (!begun) {
+    begun = true;
+    wait_init();
+  }
   return PyModuleDef_Init(&module_def);
 }

@@ -5,7 +5,7 @@
 #include "native.h"
 
 OpObject* new_op(module_state* state, ContextObject* context, tm_op op, PyObject* kept) {
-  OpObject* self = PyObject_New(OpObject, state->op);
+  OpObject* self = PyObject_GC_New(OpObject, state->op);
   if (self == NULL) {
     if (op != 0) {
       (void)tm_op_wait(context->context, &op, 1, -1);
@@ -21,34 +21,73 @@ OpObject* new_op(module_state* state, ContextObject* context, tm_op op, PyObject
   self->count = 0;
   self->single = false;
   self->queued = false;
+  self->hint = false;
   self->error = NULL;
   self->extra = NULL;
+  PyObject_GC_Track(self);
   return self;
 }
 
-/* An operation that was not waited for ends first, because it writes to `views`. */
-static void op_dealloc(PyObject* object) {
-  OpObject* self = (OpObject*)object;
-  PyTypeObject* type = Py_TYPE(object);
-  if (self->op != 0) {
+/* An operation that was not waited for ends first, because it writes to `views`. A hint goes on. */
+static void end_op(OpObject* self) {
+  const tm_op op = self->op;
+  self->op = 0;
+  if (op != 0 && self->hint) {
+    detach_op(self->context, op);
+  } else if (op != 0) {
     tm_context* context = self->context->context;
     tm_status status;
-    (void)tm_op_cancel(context, self->op);
-    Py_BEGIN_ALLOW_THREADS status = tm_op_wait(context, &self->op, 1, -1);
-    Py_END_ALLOW_THREADS if (status == TM_OK && self->count != 0) {
+    (void)tm_op_cancel(context, op);
+    Py_BEGIN_ALLOW_THREADS;
+    status = tm_op_wait(context, &op, 1, -1);
+    Py_END_ALLOW_THREADS;
+    if (status == TM_OK && self->count != 0) {
       (void)tm_release(context, self->views, (size_t)self->count, TM_HOST_ORDER);
     }
   }
-  if (self->extra != NULL) {
-    self->extra->release(self->extra);
+  op_extra* const extra = self->extra;
+  self->extra = NULL;
+  if (extra != NULL) {
+    extra->release(extra);
   }
+}
+
+static int op_traverse(PyObject* object, visitproc visit, void* arg) {
+  OpObject* self = (OpObject*)object;
+  Py_VISIT(Py_TYPE(object));
+  Py_VISIT(self->context);
+  Py_VISIT(self->result);
+  Py_VISIT(self->kept);
+  Py_VISIT(self->error);
+  return self->extra != NULL && self->extra->traverse != NULL
+             ? self->extra->traverse(self->extra, visit, arg)
+             : 0;
+}
+
+/* A queue that has the operation ends it, and is in the same cycle. */
+static int op_clear(PyObject* object) {
+  OpObject* self = (OpObject*)object;
+  if (!self->queued) {
+    end_op(self);
+    Py_CLEAR(self->result);
+    Py_CLEAR(self->kept);
+    Py_CLEAR(self->error);
+  }
+  return 0;
+}
+
+static void op_dealloc(PyObject* object) {
+  OpObject* self = (OpObject*)object;
+  PyTypeObject* type = Py_TYPE(object);
+  PyObject_GC_UnTrack(object);
+  end_op(self);
   PyMem_Free(self->ranges);
   PyMem_Free(self->views);
   Py_XDECREF(self->result);
   Py_XDECREF(self->error);
   Py_XDECREF(self->kept);
   Py_DECREF((PyObject*)self->context);
-  PyObject_Free(object);
+  PyObject_GC_Del(object);
   Py_DECREF(type);
 }
 
@@ -84,12 +123,30 @@ static PyObject* finish(OpObject* self, tm_status status) {
   return Py_XNewRef(self->result);
 }
 
-void op_settle(OpObject* self, const tm_event* event) {
+/* The result of an operation that has ended, and was waited for. */
+static PyObject* known_result(OpObject* self) {
+  if (self->error != NULL) {
+    PyErr_SetObject((PyObject*)Py_TYPE(self->error), self->error);
+  } else if (self->result == NULL) {
+    PyErr_SetString(PyExc_ValueError,
+                    "the operation has failed or was cancelled, and was waited for");
+  }
+  return Py_XNewRef(self->result);
+}
+
+/* The end of an operation, with the error of an event. */
+static PyObject* finish_with(OpObject* self, const tm_event* event) {
   module_state* state = state_of((PyObject*)self);
-  self->queued = false;
+  const tm_event* const before = state->told;
   state->told = event;
   PyObject* result = finish(self, event->status);
-  state->told = NULL;
+  state->told = before;
+  return result;
+}
+
+void op_settle(OpObject* self, const tm_event* event) {
+  self->queued = false;
+  PyObject* result = finish_with(self, event);
   if (result == NULL) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
@@ -106,7 +163,7 @@ static PyObject* op_wait(PyObject* object, PyObject* args, PyObject* kwargs) {
   OpObject* self = (OpObject*)object;
   PyObject* timeout = NULL;
   int64_t limit = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O", names, &timeout) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:wait", names, &timeout) ||
       !to_timeout(timeout, &limit)) {
     return NULL;
   }
@@ -115,29 +172,17 @@ static PyObject* op_wait(PyObject* object, PyObject* args, PyObject* kwargs) {
     return NULL;
   }
   if (self->op == 0) {
-    if (self->error != NULL) {
-      PyErr_SetObject((PyObject*)Py_TYPE(self->error), self->error);
-    } else if (self->result == NULL) {
-      PyErr_SetString(PyExc_ValueError,
-                      "the operation has failed or was cancelled, and was waited for");
-    }
-    return Py_XNewRef(self->result);
+    return known_result(self);
   }
-  tm_context* context = self->context->context;
-  const tm_op op = self->op;
-  tm_status status;
-  Py_BEGIN_ALLOW_THREADS status = tm_op_wait(context, &op, 1, limit);
-  Py_END_ALLOW_THREADS if (self->op == 0) { /* Another thread was faster. */
-    return op_wait(object, args, kwargs);
+  op_outcome outcome;
+  if (!wait_for_op(self->context->context, self->op, limit, &outcome)) {
+    return NULL;
   }
-  /* After these the operation exists, and may be waited for again. */
-  if (status == TM_TIMED_OUT && tm_op_poll(context, op) != TM_INVALID_ARGUMENT) {
-    return raise_status(state_of(object), status, context, 0);
+  if (self->op == 0) { /* Another thread was faster. */
+    return known_result(self);
   }
-  if (status == TM_BUSY && tm_op_poll(context, op) != TM_INVALID_ARGUMENT) {
-    return raise_status(state_of(object), status, context, 0);
-  }
-  return finish(self, status);
+  return outcome.consumed ? finish_with(self, &outcome.caught)
+                          : raise_event(state_of(object), &outcome.caught);
 }
 
 static PyObject* op_done(PyObject* object, PyObject* unused) {
@@ -201,11 +246,16 @@ static PyMethodDef op_methods[] = {
 static PyType_Slot op_slots[] = {
     {Py_tp_doc,
      "An operation in progress: await it, or call wait().\n\n"
-     "An operation that is dropped without either is cancelled, and waited for."},
+     "An operation that is dropped without either is cancelled, and waited for. The hint of a "
+     "prefetch\n"
+     "goes on nevertheless."},
     {Py_tp_dealloc, op_dealloc},
+    {Py_tp_traverse, op_traverse},
+    {Py_tp_clear, op_clear},
     {Py_tp_methods, op_methods},
     {Py_am_await, op_await},
     {0, NULL},
 };
 PyType_Spec op_spec = {"tiermem.Op", sizeof(OpObject), 0,
-                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, op_slots};
+                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC,
+                       op_slots};

@@ -23,7 +23,7 @@ static PyObject* queue_new(PyTypeObject* type, PyObject* args, PyObject* kwargs)
   static char* names[] = {"context", NULL};
   module_state* state = (module_state*)PyType_GetModuleState(type);
   PyObject* context = NULL;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!", names, state->context, &context)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!:Queue", names, state->context, &context)) {
     return NULL;
   }
   if (!is_open((ContextObject*)context)) {
@@ -34,7 +34,7 @@ static PyObject* queue_new(PyTypeObject* type, PyObject* args, PyObject* kwargs)
   if (status != TM_OK) {
     return raise_status(state, status, NULL, 0);
   }
-  QueueObject* self = PyObject_New(QueueObject, type);
+  QueueObject* self = PyObject_GC_New(QueueObject, type);
   if (self == NULL) {
     (void)tm_queue_destroy(made);
     return NULL;
@@ -43,6 +43,7 @@ static PyObject* queue_new(PyTypeObject* type, PyObject* args, PyObject* kwargs)
   self->queue = made;
   self->first = NULL;
   self->count = 0;
+  PyObject_GC_Track(self);
   return (PyObject*)self;
 }
 
@@ -96,8 +97,10 @@ static void queue_end(QueueObject* self) {
     size_t n = 0;
     const tm_status status = tm_queue_drain(queue, &event, 1, &n);
     if (status == TM_OK && n == 0) {
-      Py_BEGIN_ALLOW_THREADS wait_a_little(fd);
-      Py_END_ALLOW_THREADS continue;
+      Py_BEGIN_ALLOW_THREADS;
+      wait_a_little(fd);
+      Py_END_ALLOW_THREADS;
+      continue;
     }
     if (status != TM_OK) { /* The context has ended, or is the parent's: no event comes any more. */
       event.user = self->first;
@@ -110,15 +113,32 @@ static void queue_end(QueueObject* self) {
   (void)tm_queue_destroy(queue);
 }
 
+static int queue_traverse(PyObject* object, visitproc visit, void* arg) {
+  QueueObject* self = (QueueObject*)object;
+  Py_VISIT(Py_TYPE(object));
+  Py_VISIT(self->context);
+  for (const entry* at = self->first; at != NULL; at = at->next) {
+    Py_VISIT(at->op);
+    Py_VISIT(at->user);
+  }
+  return 0;
+}
+
+static int queue_clear(PyObject* object) {
+  queue_end((QueueObject*)object);
+  return 0;
+}
+
 static void queue_dealloc(PyObject* object) {
   QueueObject* self = (QueueObject*)object;
   PyTypeObject* type = Py_TYPE(object);
+  PyObject_GC_UnTrack(object);
   PyObject *kind, *value, *trace; /* An exception may be under way. */
   PyErr_Fetch(&kind, &value, &trace);
   queue_end(self);
   PyErr_Restore(kind, value, trace);
   Py_DECREF((PyObject*)self->context);
-  PyObject_Free(object);
+  PyObject_GC_Del(object);
   Py_DECREF(type);
 }
 
@@ -128,7 +148,7 @@ static PyObject* queue_add(PyObject* object, PyObject* args, PyObject* kwargs) {
   module_state* state = state_of(object);
   PyObject *op, *user = Py_None;
   if (!is_usable(self) ||
-      !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|O", names, state->op, &op, &user)) {
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|O:add", names, state->op, &op, &user)) {
     return NULL;
   }
   OpObject* added = (OpObject*)op;
@@ -163,7 +183,7 @@ static PyObject* queue_drain(PyObject* object, PyObject* args, PyObject* kwargs)
   static char* names[] = {"limit", NULL};
   QueueObject* self = (QueueObject*)object;
   Py_ssize_t limit = (Py_ssize_t)(SIZE_MAX / 2);
-  if (!is_usable(self) || !PyArg_ParseTupleAndKeywords(args, kwargs, "|n", names, &limit)) {
+  if (!is_usable(self) || !PyArg_ParseTupleAndKeywords(args, kwargs, "|n:drain", names, &limit)) {
     return NULL;
   }
   if (limit < 1) {
@@ -243,8 +263,11 @@ static PyType_Slot queue_slots[] = {
      "loop.add_reader(queue, ...), then queue.drain(). len(queue) operations were not drained."},
     {Py_tp_new, queue_new},
     {Py_tp_dealloc, queue_dealloc},
+    {Py_tp_traverse, queue_traverse},
+    {Py_tp_clear, queue_clear},
     {Py_tp_methods, queue_methods},
     {Py_sq_length, queue_len},
     {0, NULL},
 };
-PyType_Spec queue_spec = {"tiermem.Queue", sizeof(QueueObject), 0, Py_TPFLAGS_DEFAULT, queue_slots};
+PyType_Spec queue_spec = {"tiermem.Queue", sizeof(QueueObject), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, queue_slots};

@@ -1,4 +1,5 @@
 /* tiermem.Store: objects by key. */
+#include <stddef.h>
 #include <string.h>
 
 #include "native.h"
@@ -11,8 +12,14 @@ typedef struct {
 } StoreObject;
 
 /* The objects of one call: what tm_object points to, kept alive. */
+typedef tm_status (*copy_function)(tm_store*, tm_object*, size_t, int64_t, tm_op*);
+
 typedef struct batch {
   op_extra extra;
+  list_call call;
+  copy_function copy;
+  bool begun;
+  tm_store* store;
   StoreObject* of;
   Py_ssize_t count;
   tm_object* objects;
@@ -37,6 +44,15 @@ static void batch_release(op_extra* extra) {
   PyMem_Free(self);
 }
 
+static int batch_traverse(op_extra* extra, visitproc visit, void* arg) {
+  batch* self = (batch*)extra;
+  for (Py_ssize_t i = 0; i < self->held; ++i) {
+    Py_VISIT(self->memory[i].obj);
+  }
+  Py_VISIT(self->keys);
+  return 0;
+}
+
 static batch* batch_new(StoreObject* of, PyObject* keys, Py_ssize_t count) {
   batch* self = PyMem_Calloc(1, sizeof *self);
   if (self == NULL) {
@@ -44,6 +60,7 @@ static batch* batch_new(StoreObject* of, PyObject* keys, Py_ssize_t count) {
     return NULL;
   }
   self->extra.release = batch_release;
+  self->extra.traverse = batch_traverse;
   self->of = (StoreObject*)Py_NewRef((PyObject*)of);
   ++of->calls;
   self->keys = Py_NewRef(keys);
@@ -79,7 +96,7 @@ static bool is_usable(StoreObject* self) {
     PyErr_SetString(PyExc_ValueError, "the store is closed; open another one");
     return false;
   }
-  return true;
+  return is_open(self->context);
 }
 
 /* A batch of keys only. */
@@ -148,7 +165,72 @@ static PyObject* finish(OpObject* op, tm_status status) {
   return stored_of((batch*)op->extra, state_of((PyObject*)op), status);
 }
 
-typedef tm_status (*copy_function)(tm_store*, tm_object*, size_t, int64_t, tm_op*);
+static batch* batch_of(list_call* call) {
+  return (batch*)((char*)call - offsetof(batch, call));
+}
+
+static tm_status begin(list_call* call, int64_t timeout_ns, tm_op* out) {
+  batch* self = batch_of(call);
+  return self->copy(self->store, self->objects, (size_t)self->count, timeout_ns, out);
+}
+
+static tm_status item_of(list_call* call, size_t i, const void** memory, uint64_t* bytes) {
+  const tm_object* object = &batch_of(call)->objects[i];
+  *memory = object->memory;
+  *bytes = object->bytes;
+  return object->status;
+}
+
+static bool is_late(tm_status status) {
+  return status == TM_TIMED_OUT || status == TM_NO_CAPACITY;
+}
+
+/* The first error of the objects, or the first that more time may mend. */
+static tm_status status_of(const batch* self, bool late_only) {
+  tm_status first = TM_OK;
+  for (Py_ssize_t i = 0; i < self->count && first == TM_OK; ++i) {
+    const tm_status status = self->objects[i].status;
+    first = late_only && !is_late(status) ? TM_OK : status;
+  }
+  return first;
+}
+
+/*
+ * A waiting_call: stores the objects that earlier calls have not stored. It begins no operation,
+ * because the library cannot cancel a put that waits for room.
+ */
+static tm_status put_rest(void* of, int64_t timeout_ns) {
+  batch* self = of;
+  tm_status status = TM_OK;
+  if (!self->begun) {
+    self->begun = true;
+    status = tm_store_put(self->store, self->objects, (size_t)self->count, timeout_ns, NULL);
+  } else {
+    for (Py_ssize_t i = 0; i < self->count; ++i) {
+      if (is_late(self->objects[i].status)) {
+        status = tm_store_put(self->store, &self->objects[i], 1, timeout_ns, NULL);
+        if (is_late(status)) {
+          return status; /* The time of this call is over. */
+        }
+      }
+    }
+    status = status_of(self, false);
+  }
+  const tm_status late = status_of(self, true);
+  return late != TM_OK ? late : status;
+}
+
+static bool wait_for_batch(batch* self, int64_t limit, tm_status* out) {
+  if (self->copy != tm_store_put) {
+    return wait_for_list(self->of->context->context, &self->call, limit, out);
+  }
+  if (!wait_for_call(put_rest, self, limit, out)) {
+    return false;
+  }
+  const tm_status first = status_of(self, false);
+  *out = first != TM_OK ? first : *out;
+  return true;
+}
 
 /* Runs a put or a get, now or as an operation. Takes over the batch. */
 static PyObject* run(StoreObject* self, batch* objects, copy_function copy, PyObject* timeout,
@@ -162,12 +244,15 @@ static PyObject* run(StoreObject* self, batch* objects, copy_function copy, PyOb
     batch_release(&objects->extra);
     return NULL;
   }
-  tm_store* store = self->store;
+  objects->store = self->store;
+  objects->copy = copy;
+  objects->call = (list_call){begin, item_of, (size_t)objects->count};
   tm_status status;
   if (!later) {
-    Py_BEGIN_ALLOW_THREADS status =
-        copy(store, objects->objects, (size_t)objects->count, limit, NULL);
-    Py_END_ALLOW_THREADS PyObject* result = stored_of(objects, state, status);
+    PyObject* result = NULL;
+    if (wait_for_batch(objects, limit, &status)) {
+      result = stored_of(objects, state, status);
+    }
     batch_release(&objects->extra);
     return result;
   }
@@ -178,7 +263,7 @@ static PyObject* run(StoreObject* self, batch* objects, copy_function copy, PyOb
   }
   objects->extra.finish = finish;
   op->extra = &objects->extra;
-  status = copy(store, objects->objects, (size_t)objects->count, limit, &op->op);
+  status = begin(&objects->call, limit, &op->op);
   if (status != TM_OK) {
     op->op = 0;
     (void)raise_status(state, status, self->context->context, 0);
@@ -193,7 +278,9 @@ static PyObject* copy_pairs(PyObject* object, PyObject* args, PyObject* kwargs, 
   StoreObject* self = (StoreObject*)object;
   PyObject *list, *timeout = NULL;
   const char* errors = "raise";
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$Os", names, &list, &timeout, &errors)) {
+  const char* format = copy == tm_store_put ? (later ? "O|$Os:put_async" : "O|$Os:put")
+                                            : (later ? "O|$Os:get_into_async" : "O|$Os:get_into");
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, names, &list, &timeout, &errors)) {
     return NULL;
   }
   const bool misses = strcmp(errors, "miss") == 0;
@@ -221,6 +308,25 @@ static PyObject* store_get_into_async(PyObject* self, PyObject* args, PyObject* 
   return copy_pairs(self, args, kwargs, tm_store_get, PyBUF_CONTIG, true);
 }
 
+/* Waits for one object of a known size. False with an exception. */
+static bool wait_for_object(StoreObject* self, PyObject* key, int64_t limit, tm_object* one,
+                            tm_status* status) {
+  PyObject* keys = Py_BuildValue("[O]", key);
+  batch* made = keys != NULL ? batch_new(self, keys, 1) : NULL;
+  bool good = made != NULL;
+  if (good) {
+    made->objects[0] = *one;
+    made->store = self->store;
+    made->copy = tm_store_get;
+    made->call = (list_call){begin, item_of, 1};
+    good = wait_for_list(self->context->context, &made->call, limit, status);
+    *one = made->objects[0];
+    batch_release(&made->extra);
+  }
+  Py_XDECREF(keys);
+  return good;
+}
+
 /* One object as bytes. Its size is asked first; another thread may replace it in between. */
 static PyObject* store_get(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"key", "timeout", NULL};
@@ -229,7 +335,7 @@ static PyObject* store_get(PyObject* object, PyObject* args, PyObject* kwargs) {
   int64_t limit = 0;
   tm_object one;
   memset(&one, 0, sizeof one);
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O", names, &key, &timeout) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:get", names, &key, &timeout) ||
       !is_usable(self) || !to_timeout(timeout, &limit) || !set_key(&one, key)) {
     return NULL;
   }
@@ -244,8 +350,15 @@ static PyObject* store_get(PyObject* object, PyObject* args, PyObject* kwargs) {
     one.memory = PyBytes_AsString(result);
     one.bytes = one.stored;
     ++self->calls;
-    Py_BEGIN_ALLOW_THREADS status = tm_store_get(self->store, &one, 1, limit, NULL);
-    Py_END_ALLOW_THREADS-- self->calls;
+    Py_BEGIN_ALLOW_THREADS;
+    status = tm_store_get(self->store, &one, 1, 0, NULL); /* The usual object is in memory. */
+    Py_END_ALLOW_THREADS;
+    --self->calls;
+    if (status == TM_BUSY && limit != 0 &&
+        !(is_usable(self) && wait_for_object(self, key, limit, &one, &status))) {
+      Py_DECREF(result);
+      return NULL;
+    }
     if (status == TM_OK && one.found && one.stored == one.bytes) {
       return result;
     }
@@ -323,8 +436,10 @@ static PyObject* store_close(PyObject* object, PyObject* unused) {
   }
   tm_store* store = self->store;
   self->store = NULL;
-  Py_BEGIN_ALLOW_THREADS(void) tm_store_close(store);
-  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+  Py_BEGIN_ALLOW_THREADS;
+  (void)tm_store_close(store);
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
 }
 
 static PyObject* store_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -332,7 +447,7 @@ static PyObject* store_new(PyTypeObject* type, PyObject* args, PyObject* kwargs)
   module_state* state = (module_state*)PyType_GetModuleState(type);
   PyObject *context, *capacity;
   tm_store_options options = {.size = sizeof options};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$z", names, &context, &capacity,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$z:Store", names, &context, &capacity,
                                    &options.name)) {
     return NULL;
   }
@@ -365,8 +480,9 @@ static void store_dealloc(PyObject* object) {
   StoreObject* self = (StoreObject*)object;
   PyTypeObject* type = Py_TYPE(object);
   if (self->store != NULL) {
-    Py_BEGIN_ALLOW_THREADS(void) tm_store_close(self->store);
-    Py_END_ALLOW_THREADS
+    Py_BEGIN_ALLOW_THREADS;
+    (void)tm_store_close(self->store);
+    Py_END_ALLOW_THREADS;
   }
   Py_DECREF((PyObject*)self->context);
   PyObject_Free(object);

@@ -96,33 +96,40 @@ static PyObject* view_exit(PyObject* object, PyObject* const* args, Py_ssize_t n
   Py_RETURN_FALSE;
 }
 
+/* After the end of the context the bytes are gone. A context that only refuses new calls, after an
+ * exception in its block, has them still. */
 static bool view_layout(ViewObject* self, tensor_layout* out) {
   const view_core* core = live_view(self);
+  if (core != NULL && core->of->home->ended) {
+    (void)raise_text(state_of((PyObject*)self), TM_SHUT_DOWN,
+                     "the context of the view has ended, and its bytes with it; create another "
+                     "context, and acquire a view there");
+    return false;
+  }
   if (core != NULL) {
-    *out = (tensor_layout){core->view.data, core->view.length, core->writable};
+    *out = (tensor_layout){core->view.data, core->view.length, core->writable, core->of->home};
   }
   return core != NULL;
 }
 
-static int view_getbuffer(PyObject* object, Py_buffer* out, int flags) {
-  tensor_layout layout;
-  out->obj = NULL;
-  if (!view_layout((ViewObject*)object, &layout) ||
-      PyBuffer_FillInfo(out, object, layout.data, (Py_ssize_t)layout.bytes, !layout.writable,
-                        flags) != 0) {
-    return -1;
-  }
-  ++((ViewObject*)object)->exports;
-  return 0;
-}
-
-static void view_releasebuffer(PyObject* object, Py_buffer* unused) {
-  (void)unused;
-  --((ViewObject*)object)->exports;
-}
-
 static void release_core(void* core) {
   view_core_release(core);
+}
+
+static int view_getbuffer(PyObject* object, Py_buffer* out, int flags) {
+  ViewObject* self = (ViewObject*)object;
+  tensor_layout layout;
+  out->obj = NULL;
+  return view_layout(self, &layout)
+             ? export_buffer(state_of(object), object, &self->exports, out, flags, &layout,
+                             view_core_retain(self->core), release_core)
+             : -1;
+}
+
+/* Never called; for numpy.frombuffer(), as in buffer.c. */
+static void view_releasebuffer(PyObject* object, Py_buffer* unused) {
+  (void)object;
+  (void)unused;
 }
 
 static PyObject* view_to_dlpack(PyObject* object, PyObject* const* args, Py_ssize_t nargs) {
@@ -177,8 +184,8 @@ static PyObject* view_nbytes(PyObject* object, void* unused) {
 
 static PyObject* view_address(PyObject* object, void* unused) {
   (void)unused;
-  const view_core* core = live_view((ViewObject*)object);
-  return core != NULL ? PyLong_FromVoidPtr(core->view.data) : NULL;
+  tensor_layout layout;
+  return view_layout((ViewObject*)object, &layout) ? PyLong_FromVoidPtr(layout.data) : NULL;
 }
 
 static PyObject* view_readonly(PyObject* object, void* unused) {
@@ -199,16 +206,21 @@ static PyObject* view_buffer(PyObject* object, void* unused) {
 
 static PyObject* view_array_interface(PyObject* object, void* unused) {
   (void)unused;
+  ViewObject* self = (ViewObject*)object;
   tensor_layout layout;
-  return view_layout((ViewObject*)object, &layout) ? array_interface(&layout) : NULL;
+  return view_layout(self, &layout)
+             ? array_interface(export_owner(state_of(object), object, &self->exports, layout.home,
+                                            view_core_retain(self->core), release_core),
+                               &layout)
+             : NULL;
 }
 
 static PyMethodDef view_methods[] = {
     {"release", view_release, METH_NOARGS,
      "release()\n--\n\n"
-     "Unpin the range. Raise BufferError while memoryviews use it; tensors keep it pinned. A "
-     "second\n"
-     "call does nothing."},
+     "Unpin the range. Raise BufferError while memoryviews use it; tensors keep it pinned until "
+     "they\n"
+     "are gone. A second call does nothing."},
     {"__enter__", view_enter, METH_NOARGS, NULL},
     {"__exit__", FUNCTION(view_exit), METH_FASTCALL, NULL},
     {"_dlpack", FUNCTION(view_to_dlpack), METH_FASTCALL, NULL},

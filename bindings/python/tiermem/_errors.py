@@ -72,8 +72,11 @@ class Lost(Error, OSError):
     """Bytes are lost."""
 
 
-class ShutDown(Error, RuntimeError):
-    """The context is closing, is closed, or belongs to the parent process."""
+class ShutDown(Error, RuntimeError, ValueError):
+    """The context is closing, is closed, or belongs to the parent process.
+
+    Also a ValueError, which programs catch that were written for versions before 0.3.
+    """
 
 
 class Internal(Error, RuntimeError):
@@ -99,8 +102,8 @@ _BY_STATUS = {
 def make(status, text, native, tier, offset, needed, budget, used, pinned, holder, setting, device):
     """Return the exception of a failed call. The C module raises it."""
     kind = _BY_STATUS.get(status, Internal)
-    if kind is InvalidArgument and native == errno.ENOENT:
-        kind = NotFound
+    if kind in (InvalidArgument, DeviceError) and native == errno.ENOENT:
+        kind = NotFound  # Also for the files of options, such as stats_file.
     error = kind(text or status)
     error.status = status
     error.native = native

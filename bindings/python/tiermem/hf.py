@@ -7,9 +7,12 @@
         model = AutoModelForCausalLM.from_config(config)
     weights = tiermem.hf.open("path/of/the/model")       # a folder, an index, or a .safetensors file
     cpu_offload(model, execution_device="cpu", state_dict=weights)
+    with torch.no_grad():
+        model.generate(...)
 
 Weights are read from the files when a module needs them, and those of the next modules are read
-ahead, in the order of the last pass. Nothing is written.
+ahead, in the order of the last pass. Nothing is written. With gradients PyTorch keeps every weight for
+the backward pass, so that none of them makes room: use torch.no_grad().
 """
 
 import io
@@ -24,29 +27,31 @@ from .safetensors import safe_open
 __all__ = ["Weights", "open"]
 
 
-def open(path, *, context=None, dram=None, ahead=2):
+def open(path, *, context=None, dram=None, ahead=2, timeout=60.0):
     """Return the tensors of a model as a mapping by name.
 
     path: a .safetensors file, a .index.json file, or a folder with one of them.
     context: a tiermem.Context; None: the one that all users share.
     dram: its budget for DRAM from now on, in bytes. It must hold the largest module twice.
     ahead: how many of the next tensors are read ahead; 0: none.
+    timeout: the longest wait in seconds for a tensor; None has no limit. After it the mapping raises
+        NoCapacity, with the file that holds the room, or TimedOut.
     """
     context = default() if context is None else context
     if dram is not None:
         context.set_budget("dram", dram)
-    return Weights(_files_of(os.fspath(path)), context, ahead)
+    return Weights(_files_of(os.fspath(path)), context, ahead, timeout)
 
 
 class Weights(Mapping):
     """Tensors by name, over adopted files. A tensor is pinned in memory while it lives."""
 
-    def __init__(self, paths, context, ahead=2):
+    def __init__(self, paths, context, ahead=2, timeout=60.0):
         self.context = context
         self._ahead = ahead
         self._file_of = {}
         for path in paths:
-            file = safe_open(path, framework="pt", context=context)
+            file = safe_open(path, framework="pt", context=context, timeout=timeout)
             for name in file.keys():
                 if name in self._file_of:
                     raise ValueError(f"tensor {name!r} is in {path} and in another file; keep one of them")
@@ -89,7 +94,7 @@ class Weights(Mapping):
             ahead.append(at)
         missing = [each for each in ahead if each not in self._live]
         if missing:
-            self._pending = self.prefetch(missing)  # Kept: an Op that is dropped is cancelled.
+            self.prefetch(missing)
 
 
 def _files_of(path):
@@ -103,7 +108,23 @@ def _files_of(path):
         )
     if not path.endswith(".json"):
         return [path]
-    with io.open(path) as file:
-        index = json.load(file)
+    return _files_of_index(path)
+
+
+def _files_of_index(path):
+    """Return the paths of the files that an index names. ValueError if it is damaged."""
+    with io.open(path, "rb") as file:
+        try:
+            index = json.load(file)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path} is not an index of safetensors files: it is not JSON ({error})") from None
+    names = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(names, dict) or not names:
+        raise ValueError(f"{path} is not an index of safetensors files: it has no weight_map of tensors; "
+                         "check that the download is complete")  # fmt: skip
     folder = os.path.dirname(path)
-    return [os.path.join(folder, name) for name in sorted(set(index["weight_map"].values()))]
+    for tensor, name in names.items():
+        if not isinstance(name, str) or not name or os.path.isabs(name) or ".." in name.split("/"):
+            raise ValueError(f"{path}: tensor {tensor!r} is in {name!r}, which is not the name of a file in "
+                             "the folder of the index")  # fmt: skip
+    return [os.path.join(folder, name) for name in sorted(set(names.values()))]

@@ -123,7 +123,7 @@ def buffer_of(array):
     base = array
     while base is not None:
         if isinstance(base, memoryview):
-            base = base.obj
+            base = getattr(base.obj, "owner", base.obj)  # The exporter names the Buffer.
         if isinstance(base, Buffer):
             return base
         base = getattr(base, "base", None)

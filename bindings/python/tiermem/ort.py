@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import ctypes
 import os
 import random
 import threading
@@ -375,7 +376,11 @@ def _add(options: onnxruntime.SessionOptions, weight: Initializer, buffer: Buffe
     """Give a weight to the options. Return the OrtValue, which must live as long as the session."""
     _, bits, dtype = TYPES[weight.data_type]
     count = weight.length // np.dtype(dtype).itemsize
-    array = np.frombuffer(buffer, dtype, count, weight.offset)
+    # By its address, because an array over the buffer would keep the context from being closed while
+    # the session lives. A run checks that the context is open, and then keeps it so: _running().
+    memory = type("_Memory", (ctypes.c_uint8 * buffer.nbytes,), {}).from_address(buffer.address)
+    memory.buffer = buffer  # The array keeps the buffer.
+    array = np.frombuffer(memory, dtype, count, weight.offset)
     if bits < 8:
         # ONNX Runtime counts elements, and NumPy bytes. Nothing beyond weight.length is touched.
         strides = [1] * len(weight.shape)

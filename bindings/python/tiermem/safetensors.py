@@ -16,7 +16,7 @@ import math
 import os
 import struct
 
-from . import default
+from . import NoCapacity, TimedOut, default
 from ._tensors import Tensor, bytes_of
 
 __all__ = ["safe_open"]
@@ -39,9 +39,21 @@ class safe_open:
     writable: tensors may be changed; the changes are in memory only, and end with close().
     mapped: tensors are memory that is not pinned. A mapped file that is changed raises SIGBUS.
     context: a tiermem.Context; None: the one that all users share.
+    timeout: the longest wait in seconds for a tensor; None has no limit. After it get_tensor() raises
+        NoCapacity, with the buffer that holds the room, or TimedOut. Mapped tensors do not wait.
     """
 
-    def __init__(self, filename, framework="pt", device="cpu", *, writable=False, mapped=False, context=None):
+    def __init__(
+        self,
+        filename,
+        framework="pt",
+        device="cpu",
+        *,
+        writable=False,
+        mapped=False,
+        context=None,
+        timeout=60.0,
+    ):
         if framework not in ("pt", "torch", "np", "numpy"):
             raise ValueError(f"framework is {framework!r}; accepted are 'pt' and 'np'")
         if str(device) != "cpu":
@@ -50,6 +62,7 @@ class safe_open:
         self._path = os.fspath(filename)
         self._mode = "rw" if writable else "r"
         self._mapped = mapped
+        self._timeout = timeout
         self._entries, self._metadata, self._begin = _read_header(self._path)
         context = default() if context is None else context
         label = os.path.basename(self._path)
@@ -104,8 +117,19 @@ class safe_open:
             return self._from_dlpack(Tensor(_Nothing(), dtype, shape), dtype)
         if self._mapped:
             return self._from_dlpack(Tensor(self.buffer, dtype, shape, begin), dtype)
-        view = self.buffer.view(begin, length, self._mode)
+        view = self._view(begin, length)
         return self._from_dlpack(Tensor(view, dtype, shape), dtype)
+
+    def _view(self, begin, length):
+        try:
+            return self.buffer.view(begin, length, self._mode, self._timeout)
+        except (NoCapacity, TimedOut) as error:
+            error.args = (
+                f"get_tensor: {length} bytes of {self._path} were not in memory after {self._timeout} s: "
+                f"{error}; delete tensors that are not used any more, run the model under "
+                "torch.no_grad(), or pass a longer timeout",
+            )
+            raise
 
 
 class _Slice:
@@ -142,6 +166,10 @@ class _Nothing:
 
 
 def _read_header(path):
+    """Return the entries by name, as (type, shape, offset in the file), the metadata, and where data begin.
+
+    Raise ValueError with the file and the entry if the header is damaged.
+    """
     size = os.stat(path).st_size
     with open(path, "rb") as file:
         start = file.read(8)
@@ -151,26 +179,79 @@ def _read_header(path):
                 f"{path} is not a safetensors file: its header would have {length} bytes, and the file "
                 f"has {size}; check that the download is complete"
             )
-        try:
-            header = json.loads(file.read(length))
-        except ValueError as error:
-            raise ValueError(f"{path} is not a safetensors file: its header is not JSON ({error})") from None
+        header = _parse_header(path, file.read(length))
     metadata = header.pop("__metadata__", None)
+    if metadata is not None and not (
+        isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
+    ):
+        raise ValueError(f"{path}: its metadata are not texts by name; check that the download is complete")
     begin = 8 + length
-    entries = {}
-    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-        if entry["dtype"] not in _TYPES:
-            raise ValueError(f"{path}: tensor {name!r} has the type {entry['dtype']}; accepted are "
-                             f"{', '.join(_TYPES)}")
-        dtype, shape = _TYPES[entry["dtype"]], tuple(entry["shape"])
-        first, last = entry["data_offsets"]
-        if last - first != bytes_of(dtype, shape) or not 0 <= first <= last <= size - begin:
-            raise ValueError(
-                f"{path}: tensor {name!r} is at {first} to {last} of {size - begin} bytes of data, which "
-                f"does not fit its shape {list(shape)}; check that the download is complete"
-            )
-        entries[name] = (dtype, shape, begin + first)
-    return entries, metadata, begin
+    found = [(name, *_parse_entry(path, name, entry, size - begin)) for name, entry in header.items()]
+    found.sort(key=lambda each: each[3:])
+    end, before = 0, None
+    for name, _, _, first, last in found:
+        if first < end and first < last:
+            raise ValueError(f"{path}: tensors {before!r} and {name!r} overlap; check that the download is "
+                             "complete")  # fmt: skip
+        if last > end:
+            end, before = last, name
+    return {name: (dtype, shape, begin + first) for name, dtype, shape, first, _ in found}, metadata, begin
+
+
+def _parse_header(path, text):
+    def no_number(name):
+        raise ValueError(f"{name} is not a number of JSON")
+
+    def no_repeats(pairs):
+        made = dict(pairs)
+        if len(made) != len(pairs):
+            names = [name for name, _ in pairs]
+            raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} occurs twice")
+        return made
+
+    try:
+        header = json.loads(text, parse_constant=no_number, object_pairs_hook=no_repeats)
+    except RecursionError:
+        raise ValueError(f"{path} is not a safetensors file: its header is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not a safetensors file: its header is not JSON ({error})") from None
+    if not isinstance(header, dict):
+        raise ValueError(f"{path} is not a safetensors file: its header is not a JSON object")
+    return header
+
+
+def _is_whole(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_size(value):
+    return _is_whole(value) and 0 <= value < 1 << 63
+
+
+def _parse_entry(path, name, entry, there):
+    """Return (type, shape, first, last) of an entry in a file with `there` bytes of data."""
+
+    def damaged(why):
+        return ValueError(f"{path}: tensor {name!r} {why}; check that the download is complete")
+
+    if not isinstance(entry, dict):
+        raise damaged("has no JSON object as its entry")
+    missing = [key for key in ("dtype", "shape", "data_offsets") if key not in entry]
+    if missing:
+        raise damaged(f"has no {missing[0]!r} in its entry")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in _TYPES:
+        raise ValueError(f"{path}: tensor {name!r} has the type {dtype}; accepted are {', '.join(_TYPES)}")
+    if not isinstance(shape, list) or not all(map(_is_size, shape)):
+        raise damaged(f"has the shape {shape!r}, which is not a list of whole numbers from 0 to 2**63 - 1")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_whole, offsets)):
+        raise damaged(f"has the offsets {offsets!r}, which are not two whole numbers")
+    first, last = offsets
+    if last - first != bytes_of(_TYPES[dtype], shape) or not 0 <= first <= last <= there:
+        raise damaged(
+            f"is at {first} to {last} of {there} bytes of data, which does not fit its shape {shape}"
+        )
+    return _TYPES[dtype], tuple(shape), first, last
 
 
 def _torch_tensor(tensor, dtype):

@@ -15,6 +15,7 @@ recently used part is in memory. The results are those of plain PyTorch, bit for
 
 import contextlib
 import math
+from collections import OrderedDict
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
@@ -121,32 +122,56 @@ def _trim():
         trim(0)
 
 
-class TieredOptimizer:
+class TieredOptimizer(torch.optim.Optimizer):
     """An optimizer with parameters and state in mapped buffers: tier() makes it.
 
-    It has the interface of the optimizer, for schedulers and checkpoints. state_dict() returns the
-    state itself: torch.save() streams it.
+    It is an Optimizer, for schedulers, GradScaler and checkpoints. Its groups, state and defaults are
+    those of `optimizer`. state_dict() returns the state itself: torch.save() streams it.
+
+    Hooks of steps run once for each step(), also those that `optimizer` had. Hooks of state_dict() and
+    load_state_dict() are hooks of `optimizer`, and get it as their argument. It cannot be copied or
+    pickled: save its state_dict().
     """
 
+    # The __init__ of Optimizer is not called, because it would make groups and state of its own.
     def __init__(self, optimizer, names, context, step_in_backward, least):
         self.optimizer = optimizer
         self.context = context
         self._names = names
         self._least = least
         self._step_in_backward = step_in_backward
-        self._groups = {p: group for group in optimizer.param_groups for p in group["params"]}
-        for parameter in self._groups:
-            _place(parameter, context, names.get(parameter, "parameter"), least)
-        _trim()
-        if step_in_backward:
-            for parameter in self._groups:
-                parameter.register_post_accumulate_grad_hook(self._step_one)
+        self._hooks = WeakIdKeyDictionary()  # By parameter: its hook, or None.
+        self._warned_capturable_if_run_uncaptured = True
+        # The inner step() is called for each parameter, and these hooks are for a whole step.
+        for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+            setattr(self, name, getattr(optimizer, name))
+            setattr(optimizer, name, OrderedDict())
+        self._patch_step_function()
+        self._adopt()
+
+    def _parameters(self):
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
+    def _adopt(self):
+        """Place parameters that came since the last call, and step them in backward()."""
+        new = [p for p in self._parameters() if p not in self._hooks]
+        for parameter in new:
+            _place(parameter, self.context, self._names.get(parameter, "parameter"), self._least)
+            # A frozen parameter takes no hook. If it gets a gradient later, step() steps it.
+            hooked = self._step_in_backward and parameter.requires_grad
+            self._hooks[parameter] = (
+                parameter.register_post_accumulate_grad_hook(self._step_one) if hooked else None
+            )
+        if new:
+            _trim()
 
     # The optimizer makes the state of a parameter at its first step. It moves right then, so that
     # there is never more of it in plain memory than that of one parameter.
     def _step_one(self, parameter):
         everything = self.optimizer.param_groups
-        group = next(g for g in everything if any(p is parameter for p in g["params"]))
+        group = next((g for g in everything if any(p is parameter for p in g["params"])), None)
+        if group is None:
+            return  # It was taken out of the groups.
         self.optimizer.param_groups = [{**group, "params": [parameter]}]
         try:
             self.optimizer.step()
@@ -173,28 +198,92 @@ class TieredOptimizer:
             _trim()
 
     def step(self, closure=None):
-        """Mark the end of a step. Without step_in_backward, step each parameter that has a gradient."""
+        """Mark the end of a step, and step each parameter that has a gradient.
+
+        With step_in_backward, backward() has stepped the parameters and dropped their gradients. Only
+        parameters that were appended to a group, or were frozen before, have a gradient here.
+        """
         if closure is not None:
             raise NotImplementedError("closures are not supported; compute the loss before step()")
-        if not self._step_in_backward:
-            for group in self.optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        self._step_one(parameter)
+        self._adopt()
+        for parameter in self._parameters():
+            if parameter.grad is not None:
+                self._step_one(parameter)
         self.context.tick(step=True)
 
     def zero_grad(self, set_to_none=True):
         """Drop the gradients, as the optimizer does."""
         self.optimizer.zero_grad(set_to_none=set_to_none)
 
+    def add_param_group(self, param_group):
+        """Add a group, as the optimizer does, and place its parameters."""
+        self.optimizer.add_param_group(param_group)
+        self._adopt()
+
+    def state_dict(self):
+        """Return the state, as the optimizer does."""
+        return self.optimizer.state_dict()
+
     def load_state_dict(self, state_dict):
         """Load a state, and place it in mapped buffers."""
         self.optimizer.load_state_dict(state_dict)
-        for parameter in self._groups:
+        for parameter in self._parameters():
             self._place_state(parameter)
 
-    def __getattr__(self, name):  # param_groups, state, state_dict, defaults …
+    def register_state_dict_pre_hook(self, hook, prepend=False):
+        return self.optimizer.register_state_dict_pre_hook(hook, prepend)
+
+    def register_state_dict_post_hook(self, hook, prepend=False):
+        return self.optimizer.register_state_dict_post_hook(hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook, prepend=False):
+        return self.optimizer.register_load_state_dict_pre_hook(hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook, prepend=False):
+        return self.optimizer.register_load_state_dict_post_hook(hook, prepend)
+
+    @property
+    def param_groups(self):
+        """The groups of the optimizer. Another list is taken over, and its parameters are placed."""
+        return self.optimizer.param_groups
+
+    @param_groups.setter
+    def param_groups(self, groups):
+        self.optimizer.param_groups = groups
+        self._adopt()
+
+    @property
+    def state(self):
+        """The state of the optimizer."""
+        return self.optimizer.state
+
+    @state.setter
+    def state(self, state):
+        self.optimizer.state = state
+
+    @property
+    def defaults(self):
+        """The defaults of the optimizer."""
+        return self.optimizer.defaults
+
+    @defaults.setter
+    def defaults(self, defaults):
+        self.optimizer.defaults = defaults
+
+    # GradScaler would hand its factors to step(), which fused optimizers use, and not to `optimizer`.
+    # With False it divides the gradients itself.
+    _step_supports_amp_scaling = False
+
+    def __getattr__(self, name):  # Attributes of one class of optimizers.
+        if "optimizer" not in self.__dict__:
+            raise AttributeError(name)
         return getattr(self.optimizer, name)
+
+    def __repr__(self):
+        return f"TieredOptimizer of {self.optimizer!r}"
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("a TieredOptimizer cannot be copied or pickled; save its state_dict()")
 
 
 def tier(optimizer, model=None, *, context=None, dram=None, step_in_backward=True, least=1 << 16):
@@ -206,12 +295,17 @@ def tier(optimizer, model=None, *, context=None, dram=None, step_in_backward=Tru
     context: a tiermem.Context; None: the one that all users share.
     dram: its budget for DRAM from now on, in bytes.
     step_in_backward: step each parameter as soon as backward() has its gradient, and drop the
-        gradient. Gradients then need no memory; they cannot be clipped or accumulated.
+        gradient. Gradients then need no memory; they cannot be clipped, accumulated or scaled by a
+        GradScaler.
     least: parameters and state of fewer bytes stay in plain memory.
 
     The optimizer must treat its parameters one by one, as SGD, Adam, AdamW, RMSprop and Adagrad do.
     Raise TypeError for others.
     """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"optimizer is {optimizer!r}; it must be a torch.optim.Optimizer")
+    if isinstance(optimizer, TieredOptimizer):
+        raise TypeError("the optimizer is tiered already; use it as it is")
     if isinstance(optimizer, torch.optim.LBFGS):
         raise TypeError("LBFGS steps all parameters together; use an optimizer that steps each by itself")
     context = default() if context is None else context
