@@ -210,7 +210,7 @@ TEST_F(GpuContext, a_lowered_budget_moves_out_what_is_above_it) {
   ASSERT_TRUE(context->set_budget(kGpu, 16 * kMiB, kSoon).ok());
   EXPECT_EQ(context->stats().gpu_budget, 16 * kMiB);
   EXPECT_EQ(context->set_budget(kGpu, 1024 * kMiB, kSoon).code(), Code::invalid_argument);
-  EXPECT_EQ(context->set_budget({Kind::gpu, 1}, kMiB, kSoon).code(), Code::invalid_argument);
+  EXPECT_EQ(context->set_budget({Kind::gpu, 1}, kMiB, kSoon).code(), Code::unavailable);
 }
 
 TEST_F(GpuContext, staging_is_of_the_dram_budget) {
