@@ -19,8 +19,8 @@ enum class UsesReserve : bool { no, yes };
 
 /// Starts a thread that works for tiermem. It receives no signal that is sent to the program, not
 /// even while it starts, except SIGBUS and SIGSEGV. These are not blocked: where touches are signals
-/// (`userfault=signal`), a thread that copies into a mapped buffer raises them itself, and the kernel
-/// kills a thread that blocks what it raises.
+/// (`userfault=signal`), a thread that copies into a mapped buffer raises them itself. If it blocked
+/// them, the kernel would end the process.
 ///
 /// - `name`: up to 15 characters; must stay valid forever.
 /// - Errors: throws std::system_error if no thread can be created.

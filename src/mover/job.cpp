@@ -73,7 +73,6 @@ Status run_step(Job& job, JobStep step) {
       }
       return {};
     case kRelocate:
-      job.taken_home = job.host_at == nullptr;
       job.mechanism = Mechanism::copy;
       return job.tier->space().relocate(job.frame, job.other, job.host_at, job.taken_home);
     case kWithdrawTo:

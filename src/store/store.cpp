@@ -275,7 +275,7 @@ Status Store::Impl::store(StoreObject& object, const CallLimits& limits, Vector<
   }
   const Access access{made->handle(), 0, object.bytes, kDiscard, {}, 0};
   ViewRecord view;
-  Status status = context_.acquire({&access, 1}, limits.left(), {&view, 1});
+  Status status = CallMark(context_)->acquire_within("store_put", {&access, 1}, limits, {&view, 1});
   if (!status.ok()) {
     return status;  // The buffer ends here.
   }
@@ -343,7 +343,8 @@ Status Store::Impl::get(StoreObject& object, const CallLimits& limits) {
     }
     const Access access{found.buffer, 0, found.bytes, kRead, {}, 0};
     ViewRecord view;
-    Status status = context_.acquire({&access, 1}, limits.left(), {&view, 1});
+    Status status =
+        CallMark(context_)->acquire_within("store_get", {&access, 1}, limits, {&view, 1});
     if (status.ok()) {
       copy(Copy::out, view, object);
       (void)context_.end_view(view);

@@ -125,9 +125,10 @@ class AddressSpace {
   /// same size. The frame `from` is in its window at `at`, which may be mapped, or at home with
   /// `at` null. It is whole and has no views; touches of a mapped window wait until the call has
   /// ended. After success `to` has the bytes and is where `from` was, and `from` is at home without
-  /// bytes. `home` is then set if `to` could not appear at `at`, in a window that is not mapped:
-  /// show() brings it there. After an error everything is as before, and `to` is at home without
-  /// bytes. Errors: no_capacity: the other memory has no pages; busy: the frame cannot leave now.
+  /// bytes. Sets `home` to whether `to` is at home then: `at` is null, or `to` could not appear in
+  /// a window that is not mapped, where show() brings it. After an error everything is as before,
+  /// and `to` is at home without bytes. Errors: no_capacity: the other memory has no pages; busy:
+  /// the frame cannot leave now.
   virtual Status relocate(FrameId from, FrameId to, std::byte* at, bool& home);
   /// [any] Opaque memory only. Returns whether the frame is mapped at `at`. The frame must not be
   /// released concurrently.

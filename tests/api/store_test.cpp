@@ -323,6 +323,31 @@ TEST_F(StoreTest, objects_of_a_cancelled_operation_are_no_misses) {
   }
 }
 
+// The memory has no room while the view is held.
+TEST_F(StoreTest, a_cancelled_operation_does_not_wait_for_room) {
+  auto context = make();
+  auto store = open(*context, 400 * kMiB);
+  const std::string key = "key";
+  std::string bytes(kMiB, 'x');
+  StoreObject object_of = object(key, bytes);
+  ASSERT_TRUE(store->put({&object_of, 1}).ok());
+  const std::uint64_t dram = context->stats().dram_budget;
+  const Buffer hog = *context->alloc(dram);
+  std::vector<View> held;
+  for (std::uint64_t at = 0; at < dram; at += kMiB) {
+    auto view = hog.acquire(kWrite, at, kMiB, Timeout::milliseconds(100));
+    if (!view.ok()) {
+      break;
+    }
+    held.push_back(std::move(*view));
+  }
+  Op op;
+  ASSERT_TRUE(store->put({&object_of, 1}, Timeout::forever(), &op).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // It waits for room by then.
+  ASSERT_TRUE(op.cancel().ok());
+  EXPECT_EQ(op.wait(Timeout::milliseconds(10'000)).code(), Code::cancelled);
+}
+
 TEST_F(StoreTest, a_bad_key_does_not_stop_the_others) {
   auto context = make();
   auto store = open(*context, 10 * kMiB);

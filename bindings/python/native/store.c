@@ -11,16 +11,14 @@ typedef struct {
       calls; /* In progress without the GIL, and operations: close() refuses while there are any. */
 } StoreObject;
 
-/* The objects of one call: what tm_object points to, kept alive. */
 typedef tm_status (*copy_function)(tm_store*, tm_object*, size_t, int64_t, tm_op*);
 
+/* The objects of one call: what tm_object points to, kept alive. */
 typedef struct batch {
   op_extra extra;
   list_call call;
   copy_function copy;
-  bool begun;
-  tm_store* store;
-  StoreObject* of;
+  StoreObject* of; /* Not closed while it has calls. */
   Py_ssize_t count;
   tm_object* objects;
   Py_buffer* memory; /* `held` of them, in the order of the objects. */
@@ -171,7 +169,7 @@ static batch* batch_of(list_call* call) {
 
 static tm_status begin(list_call* call, int64_t timeout_ns, tm_op* out) {
   batch* self = batch_of(call);
-  return self->copy(self->store, self->objects, (size_t)self->count, timeout_ns, out);
+  return self->copy(self->of->store, self->objects, (size_t)self->count, timeout_ns, out);
 }
 
 static tm_status item_of(list_call* call, size_t i, const void** memory, uint64_t* bytes) {
@@ -179,57 +177,6 @@ static tm_status item_of(list_call* call, size_t i, const void** memory, uint64_
   *memory = object->memory;
   *bytes = object->bytes;
   return object->status;
-}
-
-static bool is_late(tm_status status) {
-  return status == TM_TIMED_OUT || status == TM_NO_CAPACITY;
-}
-
-/* The first error of the objects, or the first that more time may mend. */
-static tm_status status_of(const batch* self, bool late_only) {
-  tm_status first = TM_OK;
-  for (Py_ssize_t i = 0; i < self->count && first == TM_OK; ++i) {
-    const tm_status status = self->objects[i].status;
-    first = late_only && !is_late(status) ? TM_OK : status;
-  }
-  return first;
-}
-
-/*
- * A waiting_call: stores the objects that earlier calls have not stored. It begins no operation,
- * because the library cannot cancel a put that waits for room.
- */
-static tm_status put_rest(void* of, int64_t timeout_ns) {
-  batch* self = of;
-  tm_status status = TM_OK;
-  if (!self->begun) {
-    self->begun = true;
-    status = tm_store_put(self->store, self->objects, (size_t)self->count, timeout_ns, NULL);
-  } else {
-    for (Py_ssize_t i = 0; i < self->count; ++i) {
-      if (is_late(self->objects[i].status)) {
-        status = tm_store_put(self->store, &self->objects[i], 1, timeout_ns, NULL);
-        if (is_late(status)) {
-          return status; /* The time of this call is over. */
-        }
-      }
-    }
-    status = status_of(self, false);
-  }
-  const tm_status late = status_of(self, true);
-  return late != TM_OK ? late : status;
-}
-
-static bool wait_for_batch(batch* self, int64_t limit, tm_status* out) {
-  if (self->copy != tm_store_put) {
-    return wait_for_list(self->of->context->context, &self->call, limit, out);
-  }
-  if (!wait_for_call(put_rest, self, limit, out)) {
-    return false;
-  }
-  const tm_status first = status_of(self, false);
-  *out = first != TM_OK ? first : *out;
-  return true;
 }
 
 /* Runs a put or a get, now or as an operation. Takes over the batch. */
@@ -244,13 +191,12 @@ static PyObject* run(StoreObject* self, batch* objects, copy_function copy, PyOb
     batch_release(&objects->extra);
     return NULL;
   }
-  objects->store = self->store;
   objects->copy = copy;
   objects->call = (list_call){begin, item_of, (size_t)objects->count};
   tm_status status;
   if (!later) {
     PyObject* result = NULL;
-    if (wait_for_batch(objects, limit, &status)) {
+    if (wait_for_list(self->context->context, &objects->call, limit, &status)) {
       result = stored_of(objects, state, status);
     }
     batch_release(&objects->extra);
@@ -316,7 +262,6 @@ static bool wait_for_object(StoreObject* self, PyObject* key, int64_t limit, tm_
   bool good = made != NULL;
   if (good) {
     made->objects[0] = *one;
-    made->store = self->store;
     made->copy = tm_store_get;
     made->call = (list_call){begin, item_of, 1};
     good = wait_for_list(self->context->context, &made->call, limit, status);

@@ -75,7 +75,7 @@ class Lost(Error, OSError):
 class ShutDown(Error, RuntimeError, ValueError):
     """The context is closing, is closed, or belongs to the parent process.
 
-    Also a ValueError, which programs catch that were written for versions before 0.3.
+    Also a ValueError, as Python's own objects raise after close().
     """
 
 
