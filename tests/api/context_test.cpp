@@ -161,7 +161,8 @@ TEST_F(ContextTest, an_adopted_file_takes_alignment_and_advice) {
   auto wanted =
       context->adopt_file(path.c_str(), 0, 0, {.alignment = 65536, .advice = Advice::will_need});
   ASSERT_TRUE(wanted.ok()) << wanted.message();
-  for (int i = 0; i < 1000 && wanted->info()->resident == 0; ++i) {
+  for (int i = 0; i < 1000 && wanted->info()->resident == 0;
+       ++i) {  // The hint has no end to await.
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   EXPECT_GT(wanted->info()->resident, 0u);

@@ -2,7 +2,10 @@
 
 import contextlib
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -123,6 +126,60 @@ class Signals(unittest.TestCase):
         thread.start()
         thread.join()
         self.assertEqual(caught[0].holder, "hog")
+
+
+# Loaded before the library: the end of a context takes two seconds.
+SLOW_END = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <unistd.h>
+int tm_context_destroy(void* context, uint32_t flags, int64_t timeout_ns) {
+  void* library = dlopen("libtiermem.so.0", RTLD_LAZY | RTLD_NOLOAD);  /* Not global. */
+  int (*real)(void*, uint32_t, int64_t) = dlsym(library, "tm_context_destroy");
+  sleep(2);
+  return real(context, flags, timeout_ns);
+}
+"""
+
+CLOSES = """
+import signal, threading, os, time
+import tiermem
+class Interrupted(Exception): pass
+def handler(number, frame): raise Interrupted
+signal.signal(signal.SIGUSR1, handler)
+context = tiermem.Context("dram=8M; nvme=off")
+buffer = context.alloc(4096)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+begun = time.monotonic()
+try:
+    context.close()
+except Interrupted:
+    print("interrupted", time.monotonic() - begun < 1.5)
+try:
+    buffer.write(b"x")
+except tiermem.Error as error:
+    print(type(error).__name__)
+context.close()
+print("ended", 1.5 < time.monotonic() - begun < 30, context.closed)
+"""
+
+
+class TheEndOfAContext(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+    def test_close_goes_on_after_a_signal_and_the_next_one_waits_for_it(self):
+        with open("/proc/self/maps") as maps:
+            if "/libtiermem.so.0" not in maps.read():
+                self.skipTest("the library has another name here, as in a wheel")
+        with tempfile.TemporaryDirectory() as folder:
+            source, library = os.path.join(folder, "slow.c"), os.path.join(folder, "slow.so")
+            with open(source, "w") as file:
+                file.write(SLOW_END)
+            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+            done = subprocess.run([sys.executable, "-c", CLOSES], capture_output=True, text=True, timeout=60,
+                                  env={**os.environ, "LD_PRELOAD": library})  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.split("\n")[:3], ["interrupted True", "ShutDown", "ended True True"])
 
 
 class LongCopies(unittest.TestCase):

@@ -2,9 +2,11 @@
 // handle.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
+#include "residency/buffer_limits.hpp"
 #include "residency/residency.hpp"
 #include "runtime/ops.hpp"
 
@@ -41,8 +43,30 @@ TEST(FaultsFound, L07_no_two_live_contexts_have_one_tag_and_a_used_one_comes_bac
   }
   EXPECT_GT(tags.size(), ContextTag::kMost - 16);
   EXPECT_TRUE(seen[ended]);
+  EXPECT_TRUE(ContextTag::is_live(ContextTag::kMost));
   tags.pop_back();
   EXPECT_TRUE(ContextTag().valid());
+}
+
+TEST(BufferLimits, the_largest_buffer_has_all_extents_and_a_byte_more_has_none) {
+  static_assert(extents_of(0, 64 * 4096, 4096, 64) == 64U);
+  static_assert(extents_of(1, 64 * 4096 - 1, 4096, 64) == 64U);
+  static_assert(!extents_of(0, 64 * 4096 + 1, 4096, 64));
+  static_assert(!extents_of(1, 64 * 4096, 4096, 64));
+}
+
+TEST(Buffers, records_that_were_abandoned_are_taken_once_in_any_order) {
+  Residency residency(kBuffers, kExtents, 1);
+  std::vector<std::uint32_t> left, taken;
+  for (int i = 0; i < 3; ++i) {
+    const Handle handle = *residency.buffers.create(one_extent());
+    ASSERT_TRUE(residency.buffers.mark_freed(handle));
+    left.push_back(Buffers::index_of(handle));
+    residency.buffers.abandon(left.back());
+  }
+  residency.buffers.take_abandoned([&](std::uint32_t index) { taken.push_back(index); });
+  EXPECT_TRUE(std::ranges::is_permutation(taken, left));
+  residency.buffers.take_abandoned([](std::uint32_t) { FAIL() << "taken twice"; });
 }
 
 TEST(FaultsFound, L07_lives_of_a_record_are_used_up_then_it_is_never_used_again) {

@@ -170,17 +170,6 @@ TEST(FaultsFound, L17_a_log_file_that_cannot_be_written_is_refused) {
   machine.expect_warned("dram=1G; nvme=off; log_file=/disk/new.log", {"log_file", "log is off"});
 }
 
-TEST(FaultsFound, L19_warnings_of_the_options_stay_beside_unknown_variables) {
-  Config config;
-  config.warnings = {"of an option"};
-  setenv("TIERMEM_DARM", "4G", 1);
-  add_unknown_variables(config);
-  unsetenv("TIERMEM_DARM");
-  ASSERT_EQ(config.warnings.size(), 2U);
-  EXPECT_NE(config.warnings[0].find("TIERMEM_DARM"), std::string::npos);
-  EXPECT_EQ(config.warnings[1], "of an option");
-}
-
 TEST(FaultsFound, L17_an_extent_beyond_dram_is_a_warning) {
   Machine machine;
   machine.expect_warned("dram=16M; nvme=off; extent=64M", {"extent", "64.0 MiB", "16.0 MiB"});

@@ -14,6 +14,7 @@
 
 #include "base/log.hpp"
 #include "runtime/config.hpp"
+#include "runtime/fit.hpp"
 #include "runtime/options.hpp"
 #include "runtime/variables.hpp"
 #include "support/directory.hpp"
@@ -107,6 +108,17 @@ TEST(FaultsFound, L19_the_documentation_shows_the_table_of_variables) {
             std::string::npos)
       << "put this into docs/configuration.md between the two marks:\n"
       << variable_table_markdown();
+}
+
+TEST(FaultsFound, L19_warnings_of_the_options_stay_beside_unknown_variables) {
+  Config config;
+  config.warnings = {"of an option"};
+  setenv("TIERMEM_DARM", "4G", 1);
+  add_unknown_variables(config);
+  unsetenv("TIERMEM_DARM");
+  ASSERT_EQ(config.warnings.size(), 2U);
+  EXPECT_NE(config.warnings[0].find("TIERMEM_DARM"), std::string::npos);
+  EXPECT_EQ(config.warnings[1], "of an option");
 }
 
 TEST(FaultsFound, L19_a_log_that_is_asked_for_has_the_refusal_of_the_configuration) {
