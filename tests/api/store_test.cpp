@@ -343,7 +343,7 @@ TEST_F(StoreTest, a_cancelled_operation_does_not_wait_for_room) {
   }
   Op op;
   ASSERT_TRUE(store->put({&object_of, 1}, Timeout::forever(), &op).ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // It waits for room by then.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // Until it waits for room.
   ASSERT_TRUE(op.cancel().ok());
   EXPECT_EQ(op.wait(Timeout::milliseconds(10'000)).code(), Code::cancelled);
 }
