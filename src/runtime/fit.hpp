@@ -40,10 +40,12 @@ PathFacts look_at_path(const std::string& path);
 /// Adds a warning for each unknown TIERMEM_ variable of the environment, before the other warnings.
 void add_unknown_variables(Config& config);
 
-/// Errors: invalid_argument for a size that the machine does not have, and for a path that is
-/// missing or of the wrong kind; unavailable for a path without write access; io_error for a file that
-/// cannot be written. Warnings are appended
-/// to config.warnings.
+/// Compares the configuration with the machine. Warnings are appended to config.warnings. Errors:
+///
+/// - invalid_argument: a size that the machine does not have, or a path that is missing or of the
+///   wrong kind.
+/// - unavailable: a path without write access.
+/// - io_error: a file that cannot be written.
 Status judge_fit(Config& config, const HostFacts& facts, const LookAtPath& look);
 
 /// Checks the memories of NUMA nodes, gives those without a size 80 % of what is free, and looks up

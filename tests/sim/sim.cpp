@@ -16,8 +16,7 @@
 // the mover that should change nothing keeps it. --figures prints what depends only on the seeds:
 // the digest of each 20 runs, and the sums of the public counters over all runs. tests/sim/recorded
 // compares them with those of the last commit. Exit code 0: all seeds passed; 1: one failed, or
-// with
-// --coverage a change was never taken; 2: usage.
+// with --coverage a change was never taken; 2: usage.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
