@@ -101,9 +101,9 @@ static PyModuleDef module_def = {
 
 PyMODINIT_FUNC PyInit__native(void) {
   static bool begun = false; /* The GIL protects it. */
-  if (!begun) {
-    begun = true;
-    wait_init();
+  if (!begun && !wait_init()) {
+    return PyErr_NoMemory();
   }
+  begun = true;
   return PyModuleDef_Init(&module_def);
 }

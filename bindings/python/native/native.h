@@ -208,8 +208,8 @@ PyObject* module_cuda_functions(PyObject* module, PyObject* context);
  * call has ended, and nothing of it goes on.
  */
 
-/* Once for the process. */
-void wait_init(void);
+/* Once for the process. Returns false without memory. */
+bool wait_init(void);
 
 /* A call that may be repeated after a timeout: it either succeeds or has changed nothing. */
 typedef tm_status (*waiting_call)(void* of, int64_t timeout_ns);

@@ -17,6 +17,13 @@
 
 enum { kSlice = 100 * 1000 * 1000 }; /* Nanoseconds: a person does not notice this delay. */
 
+/* For calls that fail only if this code is wrong. */
+static void must(int result) {
+  if (result != 0) {
+    abort();
+  }
+}
+
 static int64_t now(void) {
   struct timespec at;
   (void)clock_gettime(CLOCK_MONOTONIC, &at);
@@ -51,8 +58,8 @@ static void forget_thread_kind(void) {
   thread_kind = kUnknown;
 }
 
-void wait_init(void) {
-  (void)pthread_atfork(NULL, NULL, forget_thread_kind);
+bool wait_init(void) {
+  return pthread_atfork(NULL, NULL, forget_thread_kind) == 0;
 }
 
 /* Whether the main thread waits here for longer than a slice. */
@@ -347,8 +354,8 @@ struct ending {
 
 void ending_release(ending* record) {
   if (atomic_fetch_sub_explicit(&record->users, 1, memory_order_acq_rel) == 1) {
-    (void)pthread_mutex_destroy(&record->mutex);
-    (void)pthread_cond_destroy(&record->ended);
+    must(pthread_mutex_destroy(&record->mutex));
+    must(pthread_cond_destroy(&record->ended));
     free(record);
   }
 }
@@ -369,11 +376,11 @@ static void* end_context(void* of) {
   ending* record = of;
   tm_event caught;
   catch_error(destroy(record->context, record->flags, record->limit), &caught);
-  (void)pthread_mutex_lock(&record->mutex);
+  must(pthread_mutex_lock(&record->mutex));
   record->caught = caught;
   record->done = true;
-  (void)pthread_cond_broadcast(&record->ended);
-  (void)pthread_mutex_unlock(&record->mutex);
+  must(pthread_cond_broadcast(&record->ended));
+  must(pthread_mutex_unlock(&record->mutex));
   ending_release(record);
   return NULL;
 }
@@ -389,22 +396,22 @@ static ending* begin_ending(tm_context* context, uint32_t flags, int64_t limit) 
   record->flags = flags;
   record->limit = limit;
   pthread_condattr_t attributes;
-  (void)pthread_condattr_init(&attributes);
-  (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  (void)pthread_mutex_init(&record->mutex, NULL);
-  (void)pthread_cond_init(&record->ended, &attributes);
-  (void)pthread_condattr_destroy(&attributes);
+  must(pthread_condattr_init(&attributes));
+  must(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC));
+  must(pthread_mutex_init(&record->mutex, NULL));
+  must(pthread_cond_init(&record->ended, &attributes));
+  must(pthread_condattr_destroy(&attributes));
   sigset_t all, before; /* The program's threads take its signals. */
-  (void)sigfillset(&all);
-  (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+  must(sigfillset(&all));
+  must(pthread_sigmask(SIG_BLOCK, &all, &before));
   pthread_t thread;
   const bool begun = pthread_create(&thread, NULL, end_context, record) == 0;
-  (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+  must(pthread_sigmask(SIG_SETMASK, &before, NULL));
   if (begun) {
-    (void)pthread_detach(thread);
+    must(pthread_detach(thread));
     return record;
   }
-  (void)ending_release(record);
+  ending_release(record);
   ending_release(record);
   return NULL;
 }
@@ -412,14 +419,14 @@ static ending* begin_ending(tm_context* context, uint32_t flags, int64_t limit) 
 static bool is_done(ending* record, tm_event* caught) {
   const int64_t until = now() + kSlice;
   const struct timespec at = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
-  (void)pthread_mutex_lock(&record->mutex);
+  must(pthread_mutex_lock(&record->mutex));
   int failed = 0;
   while (!record->done && failed == 0) {
     failed = pthread_cond_timedwait(&record->ended, &record->mutex, &at);
   }
   const bool done = record->done;
   *caught = record->caught;
-  (void)pthread_mutex_unlock(&record->mutex);
+  must(pthread_mutex_unlock(&record->mutex));
   return done;
 }
 
