@@ -164,9 +164,11 @@ enum {
   TM_ADVICE_NORMAL = 0, /**< No hint. */
   TM_READ_MOSTLY,       /**< Rarely written. */
   TM_WILL_NEED,         /**< The same as tm_prefetch(), without an operation. */
-  TM_DONT_NEED,         /**< The caller gives up the bytes: the range reads as zeros afterwards. */
-  TM_COLD,              /**< Evict these bytes first. */
-  TM_SEQUENTIAL,        /**< Used in order. */
+  /** The caller gives up the bytes: the range reads as zeros afterwards, or as the bytes of the
+   * file if the buffer is a private copy of one. */
+  TM_DONT_NEED,
+  TM_COLD,       /**< Evict these bytes first. */
+  TM_SEQUENTIAL, /**< Used in order. */
   /**
    * Used in random order. A buffer allocated with this hint has one checksum for each 4 KiB in
    * block tiers (0.4 % more space). tm_gather() then reads only 4 KiB for a small row.
@@ -569,8 +571,8 @@ TIERMEM_API tm_status tm_copy(tm_context* context, tm_copy_item* list, size_t n,
  * - {#TM_ANY, 0}: the object is memory of mapped buffers, so objects may exceed DRAM. A touch
  *   behaves as for tm_address(). Where there are no mapped buffers (#TM_CAN_MAP), the object stays
  *   in DRAM.
- * - {#TM_NUMA, n} or {#TM_PMEM, n} of the context: the object stays in this memory. If its budget is
- *   full, the bytes of buffers leave it, and the object never goes to another memory.
+ * - {#TM_NUMA, n} or {#TM_PMEM, n} of the context: the object stays in this memory. If its budget
+ * is full, the bytes of buffers leave it, and the object never goes to another memory.
  * - {#TM_GPU, 0}: the object is device memory, as from cudaMalloc(). Its device address never
  *   changes and is a multiple of 2 MiB. Its bytes stay on the device, except while tm_gpu_pause()
  *   has moved them. The object belongs to the set that tm_gpu_tag() last named in the calling
@@ -1024,7 +1026,9 @@ typedef struct tm_object {
   uint64_t bytes;   /**< Their number, up to 128 MiB; for a get, the room. */
   uint64_t stored;  /**< Result: bytes of the object in the store. */
   tm_status status; /**< Result. A miss is #TM_OK, with `found` 0. */
-  uint32_t found;   /**< Result: 1 if the store has the object, or had it. */
+  /** Result: 1 if the store has the object, or had it. A get that fails for any other reason than
+   * its arguments sets 0, whether the store has the object or not: look at `status` first. */
+  uint32_t found;
 } tm_object;
 
 /**
@@ -1128,7 +1132,8 @@ TIERMEM_API tm_status tm_store_stats(tm_store* store, tm_store_counters* out);
 
 /**
  * Returns #TM_BUSY while an operation is in progress, else its result. The operation exists until
- * tm_op_wait() or tm_queue_drain() consumes it.
+ * tm_op_wait() or tm_queue_drain() consumes it. #TM_BUSY is never a result: an operation that would
+ * have to wait, and has the timeout 0, ends with #TM_TIMED_OUT.
  *
  * - Errors: #TM_INVALID_ARGUMENT: there is no such operation, or it was consumed.
  */
@@ -1143,6 +1148,8 @@ TIERMEM_API tm_status tm_op_poll(tm_context* context, tm_op op);
  *
  * - Errors, nothing is consumed:
  *   - #TM_TIMED_OUT: some operations have not completed; the same list may be waited for again.
+ *     Where an operation has a timeout of its own, this may be its result: tm_op_poll() then
+ * returns #TM_INVALID_ARGUMENT, as all of the list were consumed.
  *   - #TM_BUSY: another thread waits for one of them.
  *   - #TM_INVALID_ARGUMENT: one does not exist, was consumed, or is in a queue.
  */

@@ -474,8 +474,11 @@ class TIERMEM_API Context {
   /// - Errors: stale_handle. invalid_argument: `offset` is beyond the end of the buffer.
   Result<Whereabouts> why(Handle buffer, std::uint64_t offset) const;
 
-  Status op_wait(OpHandle op, Timeout timeout);  ///< Waits, and consumes a completed operation.
-  /// Returns `busy` while in progress; consumes a completed operation.
+  /// Waits, and consumes a completed operation. After timed_out it is still in progress, unless its
+  /// own timeout was over: op_poll() then answers invalid_argument, as it was consumed.
+  Status op_wait(OpHandle op, Timeout timeout);
+  /// Returns `busy` while in progress; consumes a completed operation. `busy` is never the result
+  /// of an operation: one that would have to wait, and has the timeout 0, ends with timed_out.
   Status op_poll(OpHandle op);
   /// Returns a new descriptor for poll, epoll or io_uring. It is readable once the operation has
   /// completed, also after the operation was consumed. It does not carry the result.
@@ -568,7 +571,8 @@ class TIERMEM_API Op {
   Op& operator=(Op&& other) noexcept;
   ~Op();
 
-  /// After timed_out the operation is still in progress.
+  /// After timed_out the operation is still in progress while handle() is not 0. Otherwise that was
+  /// its result.
   Status wait(Timeout timeout = Timeout::forever());
   Status poll();     ///< `busy` while it is in progress.
   Result<int> fd();  ///< See Context::op_fd.

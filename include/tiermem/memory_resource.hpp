@@ -61,14 +61,15 @@ class MemoryResource final : public std::pmr::memory_resource {
     options.flags |= kMapped;
     if (alignment > kPage) {
       options.alignment = std::bit_ceil(alignment);
-      if (options.extent_bytes < options.alignment) {
-        options.extent_bytes = options.alignment;
-      }
     }
     const std::size_t size = bytes == 0 ? 1 : bytes;
     Block block;
     void* address = nullptr;
     auto made = context_.alloc(size, options);
+    if (made.code() == Code::invalid_argument && options.extent_bytes < options.alignment) {
+      options.extent_bytes = options.alignment;  // The extent was smaller than the alignment.
+      made = context_.alloc(size, options);
+    }
     if (made.ok()) {
       block.buffer = std::move(*made);
       auto mapped = block.buffer.address();

@@ -32,7 +32,9 @@ struct StoreObject {
   std::uint64_t bytes = 0;    ///< Their number; for a get, the room.
   std::uint64_t stored = 0;   ///< Result: bytes of the object in the store.
   Code code = Code::ok;       ///< Result. A miss is ok, with `found` 0.
-  std::uint32_t found = 0;    ///< Result: 1 if the store has the object, or had it.
+  /// Result: 1 if the store has the object, or had it. A get that fails for any other reason than
+  /// its arguments sets 0, whether the store has the object or not: look at `code` first.
+  std::uint32_t found = 0;
 
   std::string_view name() const { return {static_cast<const char*>(key), key_bytes}; }
 };

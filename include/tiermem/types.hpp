@@ -105,8 +105,10 @@ enum class Advice : std::uint32_t {
   normal = 0,
   read_mostly,
   will_need,  ///< The same as prefetch, without an operation.
-  dont_need,  ///< The caller gives up the bytes: the range reads as zeros afterwards.
-  cold,       ///< Evict these bytes first.
+  /// The caller gives up the bytes: the range reads as zeros afterwards, or as the file's bytes if
+  /// the buffer is a private copy of a file.
+  dont_need,
+  cold,  ///< Evict these bytes first.
   sequential,
   random,
   streamed,  ///< Used once; evict first afterwards.

@@ -46,7 +46,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kPreloadName = "libtiermem_preload.so";
 constexpr int kLiveMs = 250;
-constexpr int kMissing = 127;  // As in shells, env and timeout.
+constexpr std::uint64_t kLeastThreshold = 4096;  // As read_size() of the preload library.
+constexpr int kMissing = 127;                    // As in shells, env and timeout.
 constexpr int kNotExecutable = 126;
 
 struct Arguments {
@@ -443,13 +444,14 @@ void add_run(CLI::App& program, const std::vector<std::string>& after_dashes, in
       ->default_str("50%");
   add("--gpu-threshold", arguments->devices.threshold, "SIZE",
       "Tier allocations of device memory from this size on.")
-      ->default_str("2M");
+      ->default_str("2M")
+      ->check(size_in_bytes(kLeastThreshold));
   add("--tiers", arguments->tiers, "SPEC",
       "Tiers and options as a spec string, such as \"dram=4G; nvme=/data:100G\".");
   add("--threshold", arguments->threshold, "SIZE",
       "Give allocations from this size on a buffer of their own.")
       ->default_str("32M")
-      ->check(size_in_bytes());
+      ->check(size_in_bytes(kLeastThreshold));
   command->add_flag("--stats", arguments->stats,
                     "At the end, print to standard error what moved and what limited the program.");
   command->add_flag("--live", arguments->live,

@@ -67,11 +67,13 @@ CLI::Validator real_number(double low, double high) {
   return number("", low, high, fmt::format("{:g} to {:g}", low, high));
 }
 
-CLI::Validator size_in_bytes() {
+CLI::Validator size_in_bytes(std::uint64_t least) {
   return CLI::Validator(
-      [](const std::string& text) {
+      [least](const std::string& text) {
         const auto size = parse_size(text);
-        return size.ok() ? std::string() : std::string(size.message());
+        return !size.ok()      ? std::string(size.message())
+               : *size < least ? fmt::format("{} bytes; accepted are {} and more", *size, least)
+                               : std::string();
       },
       "");
 }

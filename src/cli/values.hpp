@@ -17,7 +17,7 @@ CLI::Validator whole_number(std::uint64_t low, std::uint64_t high);
 /// As whole_number(), with an upper limit that is never reached.
 CLI::Validator positive_number();
 CLI::Validator real_number(double low, double high);
-/// A size in the library's spelling: "64K".
-CLI::Validator size_in_bytes();
+/// A size of at least `least` bytes, in the library's spelling: "64K".
+CLI::Validator size_in_bytes(std::uint64_t least = 0);
 
 }  // namespace tiermem::cli

@@ -119,7 +119,18 @@ Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t n
     said += text("; {}", error.text);
     info.native = error.native;
   }
-  if (request != nullptr && request->last_look && usage.in_use + needed <= usage.budget) {
+  const std::uint64_t records = space == kHost ? residency_.extents.metadata_bytes() : 0;
+  if (records > usage.budget / 4) {
+    said += text("; records of extents that were touched take {} of it", human_bytes(records));
+  }
+  const std::uint64_t left = usage.budget - std::min(usage.budget, usage.in_use);
+  const std::uint64_t frame = request != nullptr ? room_for_frame(*request, memory) : 0;
+  if (frame > left && needed <= left) {
+    said += text(
+        "; small extents share frames of {0}, and one more does not fit; release views or "
+        "raise `{1}`",
+        human_bytes(frame), name);
+  } else if (request != nullptr && request->last_look && needed <= left) {
     said += text("; the budget has room, but the kernel refused memory for a frame: {}",
                  why_no_memory(needed, info.setting).data());
     info.native = ENOMEM;
@@ -128,6 +139,18 @@ Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t n
   }
   set_text(info.text, said);
   return Status(info);
+}
+
+// Returns the bytes that a new frame needs, for the largest extent that lacks room.
+std::uint64_t Refusals::room_for_frame(const Request& request, const MemoryLedger& memory) const {
+  std::uint64_t most = 0;
+  for (const Need& need : request.needs) {
+    if (need.space == memory.space && !need.has_room()) {
+      const FrameRequest frame = directory_.frame_request(need.ref, need.space);
+      most = std::max(most, memory.tier->room_for(frame));
+    }
+  }
+  return most;
 }
 
 std::uint64_t Refusals::pinned_bytes(unsigned space) const {
@@ -204,7 +227,9 @@ Status Refusals::late(const Request& request) const {
         space = need.space;
       }
     }
-    return no_room(&request, space, needed);
+    if (needed != 0) {  // Otherwise it has got the room, and waits for bytes.
+      return no_room(&request, space, needed);
+    }
   }
   return fail(
       Code::timed_out, "{} of {} extents were not ready in the time given; pass a longer timeout",

@@ -35,6 +35,7 @@ class Refusals {
 
   bool nothing_will_change(const Request& asking) const;
   bool tries_again(const MemoryLedger& memory) const;
+  std::uint64_t room_for_frame(const Request& request, const MemoryLedger& memory) const;
   std::uint64_t pinned_bytes(unsigned space) const;
   std::uint64_t pinned_bytes(const MemoryLedger& memory) const;
 

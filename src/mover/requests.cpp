@@ -119,7 +119,9 @@ bool Desk::fill_views(Request& request) {
         : pinned ? fail(Code::no_capacity,
                         "{} views are held at once, and no more can be noted; release some",
                         residency_.views.count())
-                 : fail(Code::busy, "acquire: too many views pin the same extent; release some"));
+                 : fail(Code::no_capacity,
+                        "acquire: {} views pin the same extent, which is the maximum; release some",
+                        std::uint32_t{ExtentBits::kMaxReaders}));
     return false;
   }
   return true;

@@ -292,10 +292,22 @@ Result<std::unique_ptr<TouchTrap>> TouchTrap::create(Kind kind) {
               traps.slots.size());
 }
 
-TouchTrap::~TouchTrap() {
+void TouchTrap::forget_ranges() {
   for (Slot::Range& range : slot_.ranges) {
     range.end = 0;
   }
+}
+
+void TouchTrap::before_fork() {
+  traps.mutex.lock();
+}
+
+void TouchTrap::after_fork() {
+  traps.mutex.unlock();
+}
+
+TouchTrap::~TouchTrap() {
+  forget_ranges();
   slot_.answer = nullptr;
   // A handler that is left by a longjmp from another handler never ends; its slot is not reused.
   for (int i = 0; i < 1000 && slot_.inside.load() != 0; ++i) {

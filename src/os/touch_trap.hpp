@@ -41,6 +41,9 @@ class TouchTrap {
   /// Reports touches of the range from now on. The first range of the process installs the handler.
   /// Errors: no_capacity: too many ranges.
   Status add(const std::byte* address, std::uint64_t bytes);
+  /// Touches of its ranges are no longer its own: call it before other memory may get these
+  /// addresses.
+  void forget_ranges();
 
   /// Called in the touching thread, with all signals blocked. It causes a later wake(), or has
   /// called it. Returns false if the touch is a mistake: the previous handler gets the signal.
@@ -55,6 +58,10 @@ class TouchTrap {
   int read_event(UserfaultEvent& event) const;
   /// Lets threads that sleep for the page repeat their touch; other threads may repeat theirs too.
   void wake(const std::byte* page);
+
+  // [the forking thread] No thread creates a trap or adds a range during the fork.
+  static void before_fork();
+  static void after_fork();
 
   struct Slot;  // Used by the handler.
 

@@ -35,8 +35,11 @@ Status Residency::resolve(const Access& access, Span& span, const char* call) {
                 access.mode);
   }
   if (read_only && (access.mode & (kWrite | kDiscard)) != 0) {
-    return fail(code, "{}: the buffer is an adopted file and read-only; acquire it with mode read",
-                call);
+    return fail(
+        code,
+        "{}: the buffer is an adopted file and read-only; ask for reading, or adopt the file "
+        "with the flag private",
+        call);
   }
   return fail(code,
               "{}: range of {} bytes at offset {} is empty or not inside the buffer of {} bytes; "

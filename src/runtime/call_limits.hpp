@@ -23,6 +23,9 @@ struct CallLimits {
     return {deadline_of(timeout), timeout.ns == 0, cancel};
   }
   bool cancelled() const { return cancel != nullptr && cancel->load(std::memory_order_relaxed); }
+  /// Returns when an operation ends that has not begun. One that never waits for bytes does wait
+  /// for its turn.
+  std::int64_t deadline_to_begin() const { return never_waits ? Request::kForever : deadline_ns; }
   /// Returns the time that is left.
   Timeout left() const {
     if (never_waits || deadline_ns == Request::kForever) {

@@ -315,7 +315,7 @@ Status Context::migrate(std::span<const Access> list, Place to, Timeout timeout)
   if (Status usable = call->usable("migrate"); !usable.ok()) {
     return usable;
   }
-  if (to.kind == Kind::block && call->block() != nullptr) {
+  if (to.kind == Kind::block && call->has_block(to.index)) {
     return evict(list, timeout);
   }
   if (!is_host(to) && !call->has_gpu(to)) {
@@ -357,19 +357,19 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
   request->advice = advice;
   request->value = value;
   if (advice == Advice::dont_need) {
-    // The whole range reads as zeros afterwards: extents wholly inside are dropped, edges are
-    // overwritten.
+    // The whole range reads as zeros afterwards, or as the file for a private copy of one: extents
+    // wholly inside are dropped, edges are overwritten.
     Vector<Access> whole(list.begin(), list.end());
     for (Access& access : whole) {
       access.mode = kDiscard;
     }
     status = call->resolve_all(whole, *request, "advise");
-    const auto zero_edges = [&](bool wait) {
+    const auto empty_edges = [&](bool wait) {
       for (std::size_t i = 0; i < whole.size() && status.ok(); ++i) {
-        status = call->zero_edges(whole[i], request->spans[i], wait);
+        status = call->empty_edges(whole[i], request->spans[i], wait);
       }
     };
-    zero_edges(false);
+    empty_edges(false);
     const bool more =
         std::any_of(request->spans.begin(), request->spans.end(), [](const Span& span) {
           return span.count > 2 || span.whole(0) || span.whole(span.count - 1) ||
@@ -378,7 +378,7 @@ Status Context::advise(std::span<const Access> list, Advice advice, std::uint64_
     if (status.ok() && more) {
       status = call->ask(*request);
     }
-    zero_edges(true);
+    empty_edges(true);
     return status;
   }
   status = call->resolve_all(list, *request, "advise");
@@ -438,7 +438,14 @@ Status Context::copy(std::span<CopyItem> list, std::uint32_t flags, Timeout time
   }
   const bool promotes = (flags & kNoPromote) == 0;
   if (op == nullptr) {
-    return CopyCall(*this, *mark, list, promotes, CallLimits::of(timeout)).run();
+    CopyCall call(*this, *mark, list, promotes, CallLimits::of(timeout));
+    try {
+      return call.run();
+    } catch (const std::exception& thrown) {  // No item may look as if it had been copied.
+      Status status = why_thrown("copy", thrown);
+      call.refuse(status.code());
+      return status;
+    }
   }
   auto request = std::make_unique<Request>();
   auto call = std::make_unique<CopyCall>(*this, *mark, list, promotes,
@@ -571,13 +578,12 @@ namespace {
 // would be saved on each call that does not need them.
 [[gnu::noinline]] Result<void*> malloc_in_call(const Context& context, Place place,
                                                std::uint64_t bytes, std::uint64_t alignment) try {
-  const InCall call(context);
+  const SlowCall call(context);
   Status usable = call->usable("malloc");
   if (!usable.ok()) [[unlikely]] {
     return usable;
   }
   if (call->has_gpu(place)) {
-    const NoCancel while_it_waits;
     return call->device_memory.allocate(place, bytes, alignment);
   }
   return call->placed.allocate(place, bytes, alignment);
@@ -587,14 +593,13 @@ namespace {
 
 [[gnu::noinline]] Status free_in_call(const Context& context, void* block,
                                       const StreamOrder& after) try {
-  const InCall call(context);
+  const SlowCall call(context);
   Status usable = call->usable("free_ptr");
   if (block == nullptr || !usable.ok()) {
     return usable;
   }
   // A device's addresses are not addresses of host memory.
   if (!after.is_host() || (!call->gpus().empty() && call->device_memory.find(block))) {
-    const NoCancel while_it_waits;
     return call->device_memory.free(block, after);
   }
   return call->placed.free(block);
@@ -613,7 +618,7 @@ Result<void*> Context::malloc_at(Place place, std::uint64_t bytes, std::uint64_t
 
 Result<void*> Context::calloc_at(Place place, std::uint64_t count, std::uint64_t bytes,
                                  std::uint64_t alignment) try {
-  const InCall call(*this);
+  const SlowCall call(*this);
   Status usable = call->usable("calloc");
   if (!usable.ok()) [[unlikely]] {
     return usable;
@@ -639,7 +644,7 @@ Result<void*> Context::realloc_at(Place place, void* block, std::uint64_t bytes,
   if (block == nullptr) {
     return malloc_at(place, bytes, alignment);
   }
-  const InCall call(*this);
+  const SlowCall call(*this);
   Status usable = call->usable("realloc");
   if (!usable.ok()) [[unlikely]] {
     return usable;
@@ -661,7 +666,7 @@ Status Context::free_ptr(void* block, const StreamOrder& after) {
 }
 
 Result<std::uint64_t> Context::usable_size(const void* block) const try {
-  const InCall call(*this);
+  const SlowCall call(*this);
   Status usable = call->usable("usable_size");
   if (!usable.ok()) {
     return usable;
@@ -686,7 +691,7 @@ Status Context::follow(Result<OpHandle> begun, Op* op) {
   }
   if (op == nullptr) {
     const SlowCall call(*this);
-    return call->ops.wait(*begun, Request::kForever);
+    return call->ops.wait_in_call(*begun);
   }
   *op = Op(*this, *begun);
   return {};

@@ -64,6 +64,10 @@ Result<Handle> Context::Impl::alloc(std::uint64_t bytes, const BufferOptions& op
     return too_large("alloc", bytes, extent, most);
   }
   constexpr std::uint32_t kKnown = kMapped | kDroppable | kNoChecksum | kIsolated | kInterleaved;
+  if ((options.flags & kPrivate) != 0) {
+    return fail(Code::unsupported,
+                "alloc: the flag private is for files; remove it, or call adopt_file");
+  }
   if ((options.flags & ~kKnown) != 0) {
     return fail(Code::unsupported, "alloc: flags {:#x} are not known to this version; remove them",
                 options.flags & ~kKnown);
@@ -269,6 +273,12 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
                 "adopt_file: alignment {}; accepted are powers of two up to the extent's {}",
                 options.alignment, extent);
   }
+  if (options.alignment != 0 && offset % options.alignment != 0) {
+    return fail(Code::invalid_argument,
+                "adopt_file: alignment {} with the offset {}: addresses are aligned as offsets in "
+                "the file are; name a multiple of the alignment",
+                options.alignment, offset);
+  }
   const ForkGate::Pass pass(gate_);
   const bool stays_plain = (options.flags & kPrivate) != 0 && (options.flags & kMapped) == 0;
   if (Status status = check_preferred("adopt_file", options,
@@ -301,7 +311,8 @@ Result<Handle> Context::Impl::adopt(const char* path, std::uint64_t offset, std:
   shape.extent_shift = static_cast<std::uint8_t>(std::countr_zero(extent));
   shape.extents = *extents;
   shape.flags = options.flags | in_pieces(options);
-  shape.label = options.label != nullptr ? options.label : path;
+  const std::string name = files_->name(adopted->base);
+  shape.label = options.label != nullptr ? options.label : name.c_str();
   shape.preferred = memory_number(options.preferred);
   shape.domain = (options.flags & kIsolated) != 0 ? kIsolatedDomain : 0;
   shape.read_only = (options.flags & kPrivate) == 0;
@@ -462,7 +473,7 @@ Status Context::Impl::copy(Context& context, Handle buffer, std::uint64_t offset
   return {};
 }
 
-Status Context::Impl::zero_edges(const Access& access, Span& span, bool wait) {
+Status Context::Impl::empty_edges(const Access& access, Span& span, bool wait) {
   for (const std::uint32_t i : {0u, span.count - 1}) {
     if (span.whole(i) || span.emptied(i)) {
       continue;
@@ -486,8 +497,13 @@ Status Context::Impl::zero_edges(const Access& access, Span& span, bool wait) {
     auto* const at = static_cast<std::byte*>(view.data);
     const bool pages =
         reinterpret_cast<std::uintptr_t>(at) % host::kPage == 0 && edge.length % host::kPage == 0;
-    if (!pages || !host_space_->altered_window(at) || host::drop(at, edge.length) != 0) {
+    if (span.record->adopted()) {  // A private copy: its bytes are the file's again.
+      status = files_->copy(span.record->first_slot(), begin, at, edge.length);
+    } else if (!pages || !host_space_->altered_window(at) || host::drop(at, edge.length) != 0) {
       std::memset(at, 0, edge.length);
+    }
+    if (!status.ok()) {
+      return status;
     }
     span.set_emptied(i);
   }

@@ -252,6 +252,13 @@ Status Context::Impl::change_dram(Request& request) {
   if (compressed_ == nullptr) {
     return ask(request);
   }
+  if (changes_dram_.exchange(true, std::memory_order_acquire)) {
+    return fail(Code::busy, "set_budget: another change of a budget is under way; wait for it");
+  }
+  struct Ends {
+    ~Ends() { changes.store(false, std::memory_order_release); }
+    std::atomic<bool>& changes;
+  } const ends{changes_dram_};
   const std::uint64_t dram = request.value;
   const std::uint64_t share = std::min(config.compressed, dram / 2);
   const std::uint64_t before = compressed_->budget();

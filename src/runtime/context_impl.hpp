@@ -157,6 +157,8 @@ class Context::Impl {
                                   std::unique_ptr<Request> op);
   /// Runs a call that copies a list as an operation. Errors: those of Errands::send().
   Result<OpHandle> run_later(std::unique_ptr<Errand> errand, std::unique_ptr<Request> op);
+  /// Operations that were cancelled, and wait for a thread, end.
+  void end_cancelled_errands();
   /// Minimum size of a read of this buffer's slots and files, in bytes.
   std::uint32_t read_unit(const BufferRecord& record) const { return mover_->read_unit(record); }
   /// The cache that option `row_cache` asks for; the first call creates it. Null if the option is
@@ -176,9 +178,9 @@ class Context::Impl {
   /// the host. The range is empty if `memory` is in no view or window of the buffer.
   Span::Bytes in_window_of(const Span& span, const void* memory, std::uint64_t length);
   Status move_bytes(Context& context, const Access& to, const Access& from);
-  /// Zeroes the parts of extents that a discard covers partly. `wait`: brings in absent extents for
-  /// that; otherwise it skips them.
-  Status zero_edges(const Access& access, Span& span, bool wait);
+  /// Zeroes the parts of extents that a discard covers partly, or reads them from the file. `wait`:
+  /// brings in absent extents for that; otherwise it skips them.
+  Status empty_edges(const Access& access, Span& span, bool wait);
   // The preload library reports the program's changes to the mappings of mapped buffers: see
   // HostSpace.
   [[nodiscard]] bool lend_window(std::byte* address, std::uint64_t bytes) {
@@ -214,6 +216,7 @@ class Context::Impl {
   /// Divides a new DRAM budget between frames and compressed memory, which has half of it at most,
   /// and never gives back what it has.
   Status change_dram(Request& request);
+  bool has_block(unsigned index) const { return index < blocks_.size(); }
   const BlockTier* block() const { return blocks_.empty() ? nullptr : blocks_.front().get(); }
   /// Returns the number of tiers, as in Stats: the host's memories, adopted files, and those below.
   std::uint32_t tiers() const {
@@ -305,6 +308,10 @@ class Context::Impl {
   std::string add_own_files(std::vector<std::unique_ptr<BlockFile>>& files);
   void reap_children();
   std::int64_t look_after_children(std::int64_t now);
+  Result<OpHandle> begin_errand(Errands& errands, std::unique_ptr<Errand> errand,
+                                std::unique_ptr<Request> op);
+  /// Returns when to call it again.
+  std::int64_t end_late_errands(std::int64_t now);
 
   Faults faults_;
   std::unique_ptr<HostSpace> host_space_;
@@ -338,6 +345,7 @@ class Context::Impl {
   std::int64_t next_placing_ = 0;          // For halt_poll_.
   std::atomic<std::uint32_t> posting_{0};  // Threads inside post().
   std::mutex close_mutex_;
+  std::atomic<bool> changes_dram_{false};  // A thread divides DRAM anew.
   std::once_flag row_cache_once_;
   std::optional<RowCache> row_cache_;
 

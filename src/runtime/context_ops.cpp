@@ -49,6 +49,7 @@ Status Context::op_cancel(OpHandle op) {
     return Ops::unknown("op_cancel", op, call->residency.tag.value());
   }
   call->note_cancel();
+  call->end_cancelled_errands();
   return {};
 }
 
@@ -74,8 +75,13 @@ Status Op::wait(Timeout timeout) {
     return fail(Code::invalid_argument,
                 "wait: this operation has already been waited for; wait for it once");
   }
+  const SlowCall call(*context_);
   Status status = context_->op_wait(handle_, timeout);
-  if (status.code() != Code::timed_out && status.code() != Code::busy) {
+  // These two can also say that it goes on.
+  const bool ended = (status.code() != Code::timed_out && status.code() != Code::busy) ||
+                     !call->has_operations() ||
+                     call->ops.look("op_wait", handle_).state == Ops::State::none;
+  if (ended) {
     handle_ = 0;
   }
   return status;
@@ -111,7 +117,14 @@ Stream::Stream(Context& context, Access range, std::uint64_t chunk, unsigned ahe
       done_ = true;
       return;
     }
-    range_.length = info->bytes - std::min(info->bytes, range.offset);
+    if (range_.offset > info->bytes) {
+      status_ = fail(Code::invalid_argument,
+                     "stream: offset {} is not inside the buffer of {} bytes; name one inside",
+                     range_.offset, info->bytes);
+      done_ = true;
+      return;
+    }
+    range_.length = info->bytes - range.offset;
   }
   if (!checked_add(range_.offset, range_.length)) {
     status_ = fail(Code::invalid_argument,
@@ -140,7 +153,9 @@ void Stream::next() {
     access.offset = prefetched_;
     access.length = std::min(chunk_, end - prefetched_);
     access.mode = kRead;
-    (void)context_->prefetch({&access, 1});
+    if (!context_->prefetch({&access, 1}).ok()) {
+      break;  // The view of the range says why.
+    }
     prefetched_ += access.length;
   }
   Access access = range_;

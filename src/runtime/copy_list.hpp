@@ -22,6 +22,7 @@ class CopyCall final : public Errand {
       : context_(context), impl_(impl), list_(list), promotes_(promotes), limits_(limits) {}
   Status run() override;
   void refuse(Code why) noexcept override;
+  std::int64_t deadline() const noexcept override { return limits_.deadline_to_begin(); }
 
  private:
   /// One item, as it was when the call began. The caller may change its list, and must not.

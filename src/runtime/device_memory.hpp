@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <list>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string_view>
 
@@ -52,6 +53,8 @@ class DeviceMemory {
   /// Finds the block that contains the address.
   std::optional<Block> find(const void* inside) const;
   Books books() const;
+  /// [child of fork, its only thread] Another thread of the parent may have held the mutex.
+  void follow_fork() { new (&mutex_) std::mutex; }
 
  private:
   enum class State : std::uint8_t { held, leaving, paused, coming };

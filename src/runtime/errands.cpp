@@ -1,6 +1,7 @@
 // The threads of errands.
 #include "runtime/errands.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <system_error>
@@ -47,8 +48,52 @@ Result<OpHandle> Errands::send(Ops& ops, std::unique_ptr<Request> op,
                 "{} operations are under way, which is the maximum; wait for some of them",
                 Ops::kMost);
   }
+  note_deadlines();
   sent_.notify_one();
   return handle;
+}
+
+// Requires the mutex.
+void Errands::note_deadlines() {
+  std::int64_t first = Request::kForever;
+  for (const Sent& waiting : queue_) {
+    first = std::min(first, waiting.errand->deadline());
+  }
+  first_deadline_.store(first, std::memory_order_relaxed);
+}
+
+// Requires the mutex.
+template <typename Which>
+void Errands::end_waiting(const Which& which, const char* why, Code code) {
+  for (auto at = queue_.begin(); at != queue_.end();) {
+    if (!which(*at)) {
+      ++at;
+      continue;
+    }
+    Sent ended = std::move(*at);
+    at = queue_.erase(at);
+    ended.errand->refuse(code);
+    ended.op->status = fail(code, "operation: {}", why);
+    ended.errand.reset();  // It uses the operation's flag.
+    ended.op->on_done(*ended.op);
+  }
+  note_deadlines();
+}
+
+void Errands::end_cancelled() {
+  const std::lock_guard lock(mutex_);
+  end_waiting([](const Sent& sent) { return sent.op->cancel.load(std::memory_order_relaxed); },
+              "cancelled by its owner", Code::cancelled);
+}
+
+std::int64_t Errands::end_late(std::int64_t now) {
+  if (first_deadline_.load(std::memory_order_relaxed) <= now) {
+    const std::lock_guard lock(mutex_);
+    end_waiting([now](const Sent& sent) { return sent.errand->deadline() <= now; },
+                "its time was over before a thread was free for it; pass a longer timeout",
+                Code::timed_out);
+  }
+  return first_deadline_.load(std::memory_order_relaxed);
 }
 
 void Errands::work() {
@@ -62,6 +107,7 @@ void Errands::work() {
     queue_.pop_front();
     running_.push_back(next.op);
     --idle_;
+    note_deadlines();
     lock.unlock();
     try {
       if (next.op->cancel.load(std::memory_order_relaxed)) {

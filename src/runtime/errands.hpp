@@ -2,7 +2,9 @@
 // order. A thread starts when an errand finds none idle, up to a limit; all end with the context.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -16,9 +18,11 @@ class Errand : public InArena {
  public:
   virtual ~Errand() = default;
   virtual Status run() = 0;
-  /// Called instead of run() if the operation was cancelled before it began, and after a run() that
-  /// threw: gives this code to each item, where each has a result.
+  /// Called instead of run() if the operation was cancelled, or its time was over, before it began,
+  /// and after a run() that threw: gives this code to each item, where each has a result.
   virtual void refuse(Code /*why*/) noexcept {}
+  /// The time of now_ns() at which it ends if it has not begun.
+  virtual std::int64_t deadline() const noexcept { return Request::kForever; }
 };
 
 class Errands {
@@ -33,6 +37,11 @@ class Errands {
   Result<OpHandle> send(Ops& ops, std::unique_ptr<Request> op, std::unique_ptr<Errand> errand);
   /// Any thread. Returns when all errands have ended: everything they wait for must end.
   void stop();
+  /// Any thread. Ends those that were cancelled and have not begun.
+  void end_cancelled();
+  /// Any thread. Ends those that have not begun by their deadline. Returns the next deadline, or
+  /// kForever: call it again then.
+  std::int64_t end_late(std::int64_t now);
 
   /// [the forking thread] No thread begins or ends an errand until after_fork().
   void before_fork() { mutex_.lock(); }
@@ -47,8 +56,13 @@ class Errands {
     std::unique_ptr<Errand> errand;
   };
   void work();
+  template <typename Which>
+  void end_waiting(const Which& which, const char* why, Code code);
+  void note_deadlines();
 
   const std::size_t most_;
+  /// The first deadline of those that have not begun. Written under the mutex.
+  std::atomic<std::int64_t> first_deadline_{Request::kForever};
   std::mutex mutex_;
   std::condition_variable sent_;
   // Guarded by mutex_.

@@ -254,11 +254,15 @@ void Faults::read_again(const Asked& asked) {
   post_(argument_, again.release()->request);
 }
 
+// Reports before the signal, because the signal may end the process.
 void Faults::touch_failed(std::byte* address, const Status& why) {
-  log_error("a touch of a mapped buffer at {} is SIGBUS: {}", static_cast<void*>(address),
-            why.message());
+  static constexpr char kTouched[] = "a touch of a mapped buffer at {} is SIGBUS: {}";
+  void* const at = address;
   if (const Refusal refusal = refusal_.load(std::memory_order_acquire); refusal != nullptr) {
-    refusal(why.message());
+    log_error(kTouched, at, why.message());
+    refusal(why.message());  // For the report at the end of the run.
+  } else {
+    last_words(kTouched, at, why.message());
   }
   refuse(address);
 }
@@ -330,7 +334,7 @@ void Faults::mistake(std::byte* address) {
       space_->wake(address);
       return;
     }
-    log_error(
+    last_words(
         "touch of absent bytes without a view: buffer '{}' offset {} (address {}): SIGBUS; acquire "
         "a view first",
         record->label.get().view(), offset, static_cast<void*>(address));
@@ -347,7 +351,7 @@ void Faults::mistake(std::byte* address) {
     return;
   }
   if (!told) {  // Before the toucher continues, because the process may end.
-    log_error(
+    last_words(
         "touch at {}: absent bytes outside of all buffers: SIGBUS; keep a buffer until its last "
         "touch",
         static_cast<void*>(address));

@@ -21,8 +21,10 @@
 #include "base/immortal.hpp"
 #include "base/kept_descriptors.hpp"
 #include "base/log.hpp"
+#include "base/no_signals.hpp"
 #include "base/results.hpp"
 #include "heap/magazines.hpp"
+#include "os/touch_trap.hpp"
 #include "runtime/context_impl.hpp"
 
 namespace tiermem {
@@ -36,6 +38,24 @@ constexpr std::int64_t kLookForChildrenNs = 100'000'000;
 constinit std::mutex g_contexts_mutex;
 constinit Immortal<Vector<Context::Impl*>> g_contexts;
 constinit std::atomic<std::uint64_t> g_forks_behind{0};
+
+// The forking thread, while movers stand still for it. A handler of the program that touched absent
+// memory would wait for ever, and a cancellation would leave them standing.
+struct Quiet {
+  NoSignals::Mask mask;
+  int cancel;
+};
+Quiet g_quiet;  // Guarded by g_contexts_mutex.
+
+void begin_quiet(Quiet& quiet) {
+  must(::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &quiet.cancel));
+  quiet.mask = NoSignals::block();
+}
+
+void end_quiet(const Quiet& quiet) {
+  NoSignals::restore(quiet.mask);
+  must(::pthread_setcancelstate(quiet.cancel, nullptr));
+}
 
 }  // namespace
 
@@ -104,7 +124,10 @@ bool register_fork_handlers() {
 void before_fork() {
   const ArenaScope inside;
   const ReserveScope reserve;
+  Quiet quiet;
+  begin_quiet(quiet);
   g_contexts_mutex.lock();
+  g_quiet = quiet;
   for (Context::Impl* impl : *g_contexts) {
     impl->before_fork();
   }
@@ -115,6 +138,7 @@ void before_fork() {
     impl->hold_heaps();
   }
   LiveViews::before_fork();
+  TouchTrap::before_fork();
   arena_before_fork();
 }
 
@@ -122,12 +146,15 @@ void after_fork_in_parent() {
   const ArenaScope inside;
   const ReserveScope reserve;
   arena_after_fork();
+  TouchTrap::after_fork();
   LiveViews::after_fork();
   heap::Magazines::after_fork();
   for (Context::Impl* impl : *g_contexts) {
     impl->after_fork_in_parent();
   }
+  const Quiet quiet = g_quiet;
   g_contexts_mutex.unlock();
+  end_quiet(quiet);
 }
 
 std::uint64_t forks_behind() noexcept {
@@ -140,12 +167,15 @@ void after_fork_in_child() {
   const ReserveScope reserve;
   g_forks_behind.fetch_add(1, std::memory_order_relaxed);
   arena_after_fork();
+  TouchTrap::after_fork();
   LiveViews::after_fork_in_child();
   LiveViews::after_fork();
   heap::Magazines::after_fork_in_child();
   heap::Magazines::after_fork();
   std::erase_if(*g_contexts, [](Context::Impl* impl) { return !impl->after_fork_in_child(); });
+  const Quiet quiet = g_quiet;
   g_contexts_mutex.unlock();
+  end_quiet(quiet);
 }
 
 void Context::Impl::enlist() {
@@ -263,6 +293,10 @@ std::int64_t Context::Impl::look_after_children(std::int64_t now) {
 
 bool Context::Impl::after_fork_in_child() {
   inspector_.forget();
+  // Threads of the parent may have held these locks. No thread of this process does.
+  new (&close_mutex_) std::mutex;
+  changes_dram_.store(false, std::memory_order_relaxed);
+  device_memory.follow_fork();
   if (config.fork == Fork::end) {
     state_.store(State::forked, std::memory_order_release);
     return false;
@@ -340,6 +374,7 @@ Status Context::Impl::follow_fork() {
   }
   port_ = std::move(port);
   lanes_->change_port(*port_);
+  files_->follow_fork();
   for (const std::unique_ptr<BlockTier>& block : blocks_) {
     block->follow_fork(why_none.c_str());
   }

@@ -18,6 +18,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 
 #include "base/results.hpp"
 
@@ -71,14 +72,20 @@ class ForkGate {
   ForkGate(const ForkGate&) = delete;
   ForkGate& operator=(const ForkGate&) = delete;
 
+  /// A thread may have several at a time. Only the outermost locks: a second lock would wait for a
+  /// fork, which waits for the first.
   class Pass {
    public:
     explicit Pass(ForkGate& gate) : gate_(gate) {
       // Fails on the forking thread, which has closed the gate and may pass.
-      passed_ = gate_.used_ && ::pthread_rwlock_rdlock(&gate_.lock_) == 0;
+      passed_ = gate_.used_ && t_inside != &gate_ && ::pthread_rwlock_rdlock(&gate_.lock_) == 0;
+      if (passed_) {
+        before_ = std::exchange(t_inside, &gate_);
+      }
     }
     ~Pass() {
       if (passed_) {
+        t_inside = before_;
         must(::pthread_rwlock_unlock(&gate_.lock_));
       }
     }
@@ -86,7 +93,10 @@ class ForkGate {
     Pass& operator=(const Pass&) = delete;
 
    private:
+    static inline __thread const ForkGate* t_inside __attribute__((tls_model("initial-exec"))) =
+        nullptr;
     ForkGate& gate_;
+    const ForkGate* before_ = nullptr;
     bool passed_ = false;
   };
   // [the forking thread]

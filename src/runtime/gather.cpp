@@ -131,12 +131,31 @@ Result<OpHandle> Context::Impl::run_rows_later(std::unique_ptr<RowCall> call, co
   if (!status.ok()) {
     return status;
   }
-  return errands_->send(ops, std::move(op), std::move(call));
+  return begin_errand(*errands_, std::move(call), std::move(op));
 }
 
 Result<OpHandle> Context::Impl::run_later(std::unique_ptr<Errand> errand,
                                           std::unique_ptr<Request> op) {
-  return copy_errands_->send(ops, std::move(op), std::move(errand));
+  return begin_errand(*copy_errands_, std::move(errand), std::move(op));
+}
+
+Result<OpHandle> Context::Impl::begin_errand(Errands& errands, std::unique_ptr<Errand> errand,
+                                             std::unique_ptr<Request> op) {
+  const bool has_deadline = errand->deadline() != Request::kForever;
+  Result<OpHandle> begun = errands.send(ops, std::move(op), std::move(errand));
+  if (has_deadline) {
+    port_->wake();  // The mover's thread ends it if it waits too long for its turn.
+  }
+  return begun;
+}
+
+std::int64_t Context::Impl::end_late_errands(std::int64_t now) {
+  return std::min(errands_->end_late(now), copy_errands_->end_late(now));
+}
+
+void Context::Impl::end_cancelled_errands() {
+  errands_->end_cancelled();
+  copy_errands_->end_cancelled();
 }
 
 // Adds the row to the message.

@@ -28,6 +28,7 @@ class RowCall : public Errand {
           const std::atomic<bool>* cancel)
       : impl_(impl), call_(call), mode_(mode), limits_(CallLimits::of(timeout, cancel)) {}
 
+  std::int64_t deadline() const noexcept override { return limits_.deadline_to_begin(); }
   /// Call it first. Errors: invalid_argument naming the row, stale_handle, shut_down.
   virtual Status check(const Rows& rows);
 

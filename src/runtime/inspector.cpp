@@ -70,8 +70,12 @@ Status Inspector::start(const std::string& directory, Answer answer, void* of) {
   if (stop_ < 0 || socket_ < 0 || ::fchmod(socket_, S_IRUSR | S_IWUSR) != 0 ||
       ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       ::listen(socket_, 8) != 0) {
+    const int native = errno;
     Status status =
-        fail(Code::io_error, "inspect: cannot listen at {}: {}", path_, std::strerror(errno));
+        fail_native(Code::io_error, native,
+                    "inspect: cannot listen at {}: {}; name a directory that exists and "
+                    "that this user may write to",
+                    path_, std::strerror(native));
     stop();
     return status;
   }

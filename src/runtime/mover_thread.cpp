@@ -53,7 +53,7 @@ std::int64_t Context::Impl::step_mover(bool awake, std::int64_t& now) {
     keep_processors_awake(now);
   }
   mover_->note_memory(!arena_uses_reserve() || arena_fill_reserve());
-  const std::int64_t look = look_after_children(now);
+  const std::int64_t look = std::min(look_after_children(now), end_late_errands(now));
   const std::int64_t next = std::min(mover_->step(now), look);
   if (!awake || mover_->activity() + faults_.served() != done) {
     mover_->note_step(now_ns() - now);

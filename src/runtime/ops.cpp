@@ -170,14 +170,38 @@ Status Ops::take(OpHandle op, Entry& entry) {
   return status;
 }
 
+// `busy` says that an operation goes on, so it cannot be the result of one: a call with the timeout
+// 0 ends with it where it would have to wait.
+Status Ops::result_of(Status status) {
+  if (status.code() != Code::busy) {
+    return status;
+  }
+  if (status.info() == nullptr) {
+    return Code::timed_out;
+  }
+  ErrorInfo info = *status.info();
+  info.code = Code::timed_out;
+  return Status(info);
+}
+
 Status Ops::wait(OpHandle op, std::int64_t deadline_ns) {
   Entry* entry = nullptr;
   Status status = claim(op, deadline_ns, entry);
-  if (status.ok()) {
-    std::lock_guard lock(mutex_);
-    status = take(op, *entry);
+  if (!status.ok()) {
+    return status;
   }
-  return status;
+  std::lock_guard lock(mutex_);
+  return result_of(take(op, *entry));
+}
+
+Status Ops::wait_in_call(OpHandle op) {
+  Entry* entry = nullptr;
+  Status status = claim(op, Request::kForever, entry);
+  if (!status.ok()) {
+    return status;
+  }
+  std::lock_guard lock(mutex_);
+  return take(op, *entry);
 }
 
 Status Ops::await(OpHandle op, std::int64_t deadline_ns) {
@@ -201,7 +225,7 @@ Ops::Outcome Ops::look(const char* call, OpHandle op) const {
     return {State::under_way,
             fail(Code::busy, "{}: operation {:#x} is still under way; wait for it", call, op)};
   }
-  return {State::done, entry->request->status.clone()};
+  return {State::done, result_of(entry->request->status.clone())};
 }
 
 std::optional<Status> Ops::consume(OpHandle op) {
@@ -211,7 +235,7 @@ std::optional<Status> Ops::consume(OpHandle op) {
       entry->done.load(std::memory_order_acquire) == 0) {
     return std::nullopt;
   }
-  return take(op, *entry);
+  return result_of(take(op, *entry));
 }
 
 Result<int> Ops::descriptor(OpHandle op) {
@@ -226,7 +250,9 @@ Result<int> Ops::descriptor(OpHandle op) {
   }
   const int theirs = entry->event < 0 ? -1 : ::fcntl(entry->event, F_DUPFD_CLOEXEC, 0);
   if (theirs < 0) {
-    return fail_native(Code::no_capacity, errno, "op_fd: {}", std::strerror(errno));
+    return fail_native(Code::no_capacity, errno,
+                       "op_fd: no descriptor is left ({}); close some, or raise `ulimit -n`",
+                       std::strerror(errno));
   }
   return theirs;
 }
@@ -262,7 +288,7 @@ bool Ops::take_ended(OpQueue& queue, Ended& ended) {
   if (link == nullptr) {
     return false;
   }
-  ended = {link->op, link->user, take(link->op, static_cast<Entry&>(*link))};
+  ended = {link->op, link->user, result_of(take(link->op, static_cast<Entry&>(*link)))};
   return true;
 }
 
@@ -284,6 +310,7 @@ void Ops::end_queues() {
 
 void Ops::follow_fork() {
   for (const auto& entry : entries_) {
+    entry->claimed = false;  // The thread that waited for it does not exist here.
     if (entry->event >= 0) {
       // Its copies in this process stay those of the parent's operation.
       best_effort(::close(std::exchange(entry->event, -1)), "the descriptor is gone in any case");

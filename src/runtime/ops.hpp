@@ -31,22 +31,25 @@ class Ops {
   /// are under way.
   OpHandle add(std::unique_ptr<Request> request);
   Request* request_of(OpHandle op);
-  /// Returns the operation's status and consumes the operation. Returns invalid_argument for an
+  /// Returns the operation's result and consumes the operation. Returns invalid_argument for an
   /// unknown handle, and `busy` if the operation is not done at the deadline. `deadline_ns` is a
   /// time of now_ns(); 0: do not wait.
   Status wait(OpHandle op, std::int64_t deadline_ns);
+  /// Does wait() for the call that began the operation and does not return before its end. Returns
+  /// the status as the call ended with it.
+  Status wait_in_call(OpHandle op);
   /// Waits as wait() does, and keeps the operation. Returns ok once it is done, whatever its status
   /// is.
   Status await(OpHandle op, std::int64_t deadline_ns);
   enum class State { none, under_way, done };
   struct Outcome {
     State state = State::none;
-    /// none: invalid_argument. under_way: busy. done: a copy of the operation's status.
+    /// none: invalid_argument. under_way: busy. done: a copy of the operation's result.
     Status status;
   };
   /// Never waits. `call` begins the message of an error.
   Outcome look(const char* call, OpHandle op) const;
-  /// Consumes an operation that is done, and returns its status. Returns nothing for an operation
+  /// Consumes an operation that is done, and returns its result. Returns nothing for an operation
   /// that is unknown, under way, or waited for by another thread.
   std::optional<Status> consume(OpHandle op);
   /// Returns a new descriptor that becomes readable once the operation is done; the caller owns it.
@@ -112,6 +115,7 @@ class Ops {
   Entry* find(OpHandle op) const;
   Status claim(OpHandle op, std::int64_t deadline_ns, Entry*& claimed);
   Status take(OpHandle op, Entry& entry);
+  static Status result_of(Status status);
 
   const std::uint64_t tag_;
   std::uint64_t first_life_ = 1;

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <new>
+#include <thread>
 #include <utility>
 
 #include "base/arena.hpp"
@@ -91,12 +93,11 @@ void Context::Impl::end() {
   }
   if (state_.load(std::memory_order_acquire) == State::forked) {
     // Threads, ring and userfaultfd belong to the parent, and its memory is shared. Nothing here
-    // may be touched, and the handlers of fork no longer know this context.
-    mover_thread_.detach();
+    // may be touched, and the handlers of fork no longer know this context. The records of the
+    // threads may name threads of this process by now.
+    new (&mover_thread_) std::thread;
+    new (&fault_thread_) std::thread;
     halt_poll_.forget();
-    if (fault_thread_.joinable()) {
-      fault_thread_.detach();
-    }
     (void)errands_.release();
     (void)copy_errands_.release();
     (void)host_space_.release();

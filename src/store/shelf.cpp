@@ -18,6 +18,7 @@ bool Shelf::reserve(std::uint64_t bytes, Vector<Handle>& gone) {
   while (charge > capacity_ - used_ || by_key_.size() + arriving_ >= most_) {
     constexpr unsigned kMost = 64;
     victims_.clear();
+    victims_.reserve(kMost);
     gone.reserve(gone.size() + kMost);  // Before: what is chosen must leave.
     const std::uint64_t left = capacity_ - used_;
     order_.choose(charge > left ? charge - left : 1, kMost, probe, victims_);
@@ -152,12 +153,9 @@ bool Shelf::pin(std::string_view key, int by) {
   return true;
 }
 
-void Shelf::clear(Vector<Handle>& gone) {
+Handle Shelf::remove_any() noexcept {
   const std::lock_guard lock(mutex_);
-  gone.reserve(gone.size() + by_key_.size());
-  while (!by_key_.empty()) {
-    gone.push_back(take_out(*by_key_.begin()->second));
-  }
+  return by_key_.empty() ? 0 : take_out(*by_key_.begin()->second);
 }
 
 void Shelf::count_into(StoreStats& stats) const {

@@ -38,7 +38,7 @@ class Shelf {
   static std::uint64_t charge_of(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
   /// Reserves room for an object of `bytes`. Objects that are dropped for it are appended to
-  /// `gone`. Returns false without room.
+  /// `gone`. Returns false without room. Throws std::bad_alloc: some may have been dropped then.
   bool reserve(std::uint64_t bytes, Vector<Handle>& gone);
   /// The object was not stored.
   void cancel(std::uint64_t bytes);
@@ -55,8 +55,8 @@ class Shelf {
   Handle remove(std::string_view key, Handle only = 0);
   /// Adds to the pins of an object. Returns false if it does not exist, or has no pin to remove.
   bool pin(std::string_view key, int by);
-  /// Removes all objects, and appends their buffers.
-  void clear(Vector<Handle>& gone);
+  /// Removes some object. Returns its buffer, or 0 if there is none. Needs no memory.
+  Handle remove_any() noexcept;
   void count_into(StoreStats& stats) const;
   std::uint64_t evicted() const { return evicted_.load(std::memory_order_relaxed); }
 

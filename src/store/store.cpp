@@ -2,6 +2,7 @@
 #include "tiermem/store.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -36,9 +37,9 @@ class Store::Impl : public InArena {
     if (books->forks != forks_behind()) {
       return;  // Those of the parent: see books().
     }
-    Vector<Handle> gone;
-    books->shelf.clear(gone);
-    free(gone);
+    while (const Handle buffer = books->shelf.remove_any()) {
+      (void)context_.free(buffer);
+    }
     delete books;
   }
 
@@ -46,8 +47,7 @@ class Store::Impl : public InArena {
   enum class Copy : bool { in, out };
 
   Context& context() { return context_; }
-  Status run(Copy what, std::span<StoreObject> list, Timeout timeout,
-             const std::atomic<bool>* cancel);
+  Status run(Copy what, std::span<StoreObject> list, const CallLimits& limits) noexcept;
   Status exists(std::span<StoreObject> list) const;
   Status erase(std::span<StoreObject> list);
   Status pin(std::span<StoreObject> list, int by);
@@ -85,13 +85,31 @@ class Store::Impl : public InArena {
     Operations operations{0};
     const std::uint64_t forks = forks_behind();
   };
+  /// Buffers of objects that have left the shelf. They are freed at its end, also if something
+  /// throws before.
+  struct Gone {
+    explicit Gone(Context& context) : of(context) {}
+    ~Gone() { free(); }
+    Gone(const Gone&) = delete;
+    Gone& operator=(const Gone&) = delete;
+    void free() noexcept {
+      for (const Handle buffer : list) {
+        (void)of.free(buffer);  // The end of the context has freed all.
+      }
+      list.clear();
+    }
+    Context& of;
+    Vector<Handle> list;
+  };
   Books& books() const;
   Shelf& shelf() const { return books().shelf; }
   Status check(const char* call, const StoreObject& object) const;
   template <typename Change>
   Status each(const char* call, std::span<StoreObject> list, Change&& change) const;
+  Status copy_all(Copy what, std::span<StoreObject> list, const CallLimits& limits);
+  Status put_all(std::span<StoreObject> list, const CallLimits& limits);
   Status put(StoreObject& object, const CallLimits& limits);
-  Status store(StoreObject& object, const CallLimits& limits, Vector<Handle>& gone);
+  Status store(StoreObject& object, const CallLimits& limits, Gone& gone);
   Status get(StoreObject& object, const CallLimits& limits);
   bool get_resident(StoreObject& object, Shelf::Found& found);
   Status get_all(std::span<StoreObject> list, const CallLimits& limits);
@@ -105,11 +123,6 @@ class Store::Impl : public InArena {
   void promote(std::span<const Absent> objects, const CallLimits& limits);
   void drop_damaged(const StoreObject& object, Handle buffer);
   Status missed(StoreObject& object);
-  void free(const Vector<Handle>& gone) {
-    for (const Handle buffer : gone) {
-      (void)context_.free(buffer);  // The end of the context has freed all.
-    }
-  }
   void count(std::atomic<std::uint64_t>& counter) {
     counter.fetch_add(1, std::memory_order_relaxed);
   }
@@ -154,19 +167,18 @@ class StoreCall final : public Errand {
       : store_(store),
         what_(what),
         list_(list),
-        timeout_(timeout),
-        cancel_(cancel),
+        limits_(CallLimits::of(timeout, &cancel)),
         operations_(store.begin_operation()) {}
   ~StoreCall() override { Store::Impl::end_operation(operations_); }
-  Status run() override { return store_.run(what_, list_, timeout_, &cancel_); }
+  Status run() override { return store_.run(what_, list_, limits_); }
   void refuse(Code why) noexcept override { begin(list_, why); }
+  std::int64_t deadline() const noexcept override { return limits_.deadline_to_begin(); }
 
  private:
   Store::Impl& store_;
   const Store::Impl::Copy what_;
   const std::span<StoreObject> list_;
-  const Timeout timeout_;
-  const std::atomic<bool>& cancel_;
+  const CallLimits limits_;
   Store::Impl::Operations& operations_;
 };
 
@@ -206,22 +218,41 @@ Status Store::Impl::check(const char* call, const StoreObject& object) const {
   return {};
 }
 
-Status Store::Impl::run(Copy what, std::span<StoreObject> list, Timeout timeout,
-                        const std::atomic<bool>* cancel) {
-  const char* const call = what == Copy::in ? "store_put" : "store_get";
+Status Store::Impl::run(Copy what, std::span<StoreObject> list, const CallLimits& limits) noexcept
+    try {
   const SlowCall mark(context_);
-  Status first = mark->usable(call);
-  begin(list, first.code());
-  if (!first.ok()) {
-    return first;
+  Status usable = mark->usable(what == Copy::in ? "store_put" : "store_get");
+  begin(list, usable.code());
+  return usable.ok() ? copy_all(what, list, limits) : std::move(usable);
+} catch (const std::exception& thrown) {
+  // No object may look as if it had been stored, returned or missed.
+  Status status = why_thrown(what == Copy::in ? "store_put" : "store_get", thrown);
+  begin(list, status.code());
+  return status;
+}
+
+// The caller may change its list during the call, and must not: each object is read once.
+Status Store::Impl::copy_all(Copy what, std::span<StoreObject> list, const CallLimits& limits) {
+  Vector<StoreObject> objects(list.begin(), list.end());
+  Status status = what == Copy::in ? put_all(objects, limits) : get_all(objects, limits);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    list[i].stored = objects[i].stored;
+    list[i].code = objects[i].code;
+    list[i].found = objects[i].found;
   }
-  const CallLimits limits = CallLimits::of(timeout, cancel);
-  if (what == Copy::out) {
-    return get_all(list, limits);
-  }
+  return status;
+}
+
+Status Store::Impl::put_all(std::span<StoreObject> list, const CallLimits& limits) {
+  Status first;
   for (StoreObject& object : list) {
-    Status status = limits.cancelled() ? fail(Code::cancelled, "store_put: cancelled by its owner")
-                                       : put(object, limits);
+    Status status;
+    try {
+      status = limits.cancelled() ? fail(Code::cancelled, "store_put: cancelled by its owner")
+                                  : put(object, limits);
+    } catch (const std::exception& thrown) {  // The objects before it are stored.
+      status = why_thrown("store_put", thrown);
+    }
     object.code = status.code();
     if (first.ok() && !status.ok()) {
       first = std::move(status);
@@ -241,9 +272,14 @@ Status Store::Impl::put(StoreObject& object, const CallLimits& limits) {
                 object.bytes, object.memory == nullptr ? " at a null address" : "",
                 kMostObjectBytes);
   }
-  Vector<Handle> gone;
-  ShelfRoom room(shelf(), object.bytes, gone);
-  free(gone);
+  // One copy of the key: its hash and its bytes must be those of one moment.
+  std::array<char, kMostKeyBytes> key{};
+  std::memcpy(key.data(), object.key, object.key_bytes);
+  StoreObject mine = object;
+  mine.key = key.data();
+  Gone gone(context_);
+  ShelfRoom room(shelf(), mine.bytes, gone.list);
+  gone.free();
   if (!room) {
     count(refused_);
     StoreStats now;
@@ -254,9 +290,7 @@ Status Store::Impl::put(StoreObject& object, const CallLimits& limits) {
         "{} are used, and {} objects are pinned; unpin objects, or raise the capacity",
         name_, object.bytes, now.capacity, now.used, now.pinned);
   }
-  gone.clear();
-  status = store(object, limits, gone);
-  free(gone);
+  status = store(mine, limits, gone);
   if (!status.ok()) {
     return status;
   }
@@ -268,7 +302,7 @@ Status Store::Impl::put(StoreObject& object, const CallLimits& limits) {
 }
 
 // Fills a new buffer, and puts it on the shelf. `gone`: the buffer that it replaces.
-Status Store::Impl::store(StoreObject& object, const CallLimits& limits, Vector<Handle>& gone) {
+Status Store::Impl::store(StoreObject& object, const CallLimits& limits, Gone& gone) {
   Result<Buffer> made = context_.alloc(object.bytes, {.label = name_.c_str()});
   if (!made.ok()) {
     return std::move(made).status();
@@ -281,11 +315,11 @@ Status Store::Impl::store(StoreObject& object, const CallLimits& limits, Vector<
   }
   copy(Copy::in, view, object);
   (void)context_.end_view(view);
-  gone.reserve(1);
+  gone.list.reserve(1);
   const Handle replaced = shelf().add(object.name(), made->handle(), object.bytes);
   (void)made->detach();
   if (replaced != 0) {
-    gone.push_back(replaced);
+    gone.list.push_back(replaced);
   }
   return {};
 }
@@ -356,7 +390,6 @@ Status Store::Impl::get(StoreObject& object, const CallLimits& limits) {
       break;
     }
     if (status.code() != Code::stale_handle) {
-      object.found = 0;
       return status;
     }
   }
@@ -385,6 +418,9 @@ Status Store::Impl::get_all(std::span<StoreObject> list, const CallLimits& limit
   Status first;
   for (std::size_t i = 0; i < list.size(); ++i) {
     list[i].code = status[i].code();
+    if (!status[i].ok() && status[i].code() != Code::invalid_argument) {
+      list[i].found = 0;  // Its bytes were not copied.
+    }
     if (first.ok() && !status[i].ok()) {
       first = std::move(status[i]);
     }
@@ -418,7 +454,6 @@ void Store::Impl::get_below(std::span<const Absent> objects, const CallLimits& l
         (void)missed(object);
         break;
       default:
-        object.found = 0;
         *objects[i].status = std::move(ranges[i].status);
         break;
     }
@@ -528,7 +563,7 @@ namespace {
 Status copy_list(Store::Impl& store, Store::Impl::Copy what, std::span<StoreObject> list,
                  Timeout timeout, Op* op) try {
   if (op == nullptr) {
-    return store.run(what, list, timeout, nullptr);
+    return store.run(what, list, CallLimits::of(timeout));
   }
   const SlowCall mark(store.context());
   Status usable = mark->usable(what == Store::Impl::Copy::in ? "store_put" : "store_get");

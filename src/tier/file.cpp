@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 
 #include "base/error.hpp"
@@ -24,6 +26,17 @@ Status cannot_open(const char* path, int native) {
   return fail_native(no_file ? Code::invalid_argument : Code::io_error, native,
                      "adopt_file: cannot open '{}': {}", path,
                      std::generic_category().message(native));
+}
+
+// The name of a file for messages. A link of /proc to an open file has a number and no name.
+std::string name_of(const char* path) {
+  const std::string_view given(path);
+  if (!given.starts_with("/proc/self/fd/") && !given.starts_with("/dev/fd/")) {
+    return path;
+  }
+  std::array<char, PATH_MAX> real{};
+  const ssize_t length = ::readlink(path, real.data(), real.size());
+  return length > 0 ? std::string(real.data(), static_cast<std::size_t>(length)) : path;
 }
 
 bool same(const timespec& a, const timespec& b) {
@@ -45,7 +58,7 @@ FileTier::~FileTier() {
 Result<FileTier::Adopted> FileTier::adopt(const char* path, std::uint64_t offset,
                                           std::uint64_t length) {
   File file;
-  file.path = path;
+  file.path = name_of(path);
   file.buffered_fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // Opening a pipe would wait.
   if (file.buffered_fd < 0) {
     return cannot_open(path, errno);
@@ -129,6 +142,41 @@ bool FileTier::unchanged(const File& file) const {
   struct stat st {};
   return ::fstat(file.buffered_fd, &st) == 0 &&
          static_cast<std::uint64_t>(st.st_size) == file.size && same(st.st_mtim, file.modified);
+}
+
+// The kernel reads into memory of its own first: it may not be able to bring pages of the target.
+Status FileTier::copy(SlotId base, std::uint64_t offset, void* to, std::uint64_t length) const {
+  const File& file = file_of(base);
+  const std::uint64_t begin = (base.value & (kMostBlocks - 1)) * kBlock + offset;
+  const std::uint64_t end = std::clamp(file.size, begin, begin + length);
+  auto* const memory = static_cast<std::byte*>(to);
+  Vector<std::byte> piece(std::min(length, std::uint64_t{64} << 10));
+  int native = unchanged(file) ? 0 : ESTALE;
+  for (std::uint64_t at = begin; at < end && native == 0;) {
+    const ssize_t got =
+        ::pread(file.buffered_fd, piece.data(), std::min<std::uint64_t>(piece.size(), end - at),
+                static_cast<off_t>(at));
+    if (got > 0) {
+      std::memcpy(memory + (at - begin), piece.data(), static_cast<std::size_t>(got));
+      at += static_cast<std::uint64_t>(got);
+    } else if (got == 0) {
+      native = ESTALE;  // It has been cut.
+    } else if (errno != EINTR) {
+      native = errno;
+    }
+  }
+  if (native == 0 && !unchanged(file)) {
+    native = ESTALE;
+  }
+  if (native != 0) {
+    return fail_native(Code::io_error, native, "{} bytes at offset {} of '{}' cannot be read: {}",
+                       length, begin, file.path,
+                       native == ESTALE
+                           ? "the file has changed since it was adopted; adopt it again"
+                           : std::generic_category().message(native));
+  }
+  std::memset(memory + (end - begin), 0, length - (end - begin));
+  return {};
 }
 
 // Whole blocks. The last bytes of a file, and what fails, are left to submit().

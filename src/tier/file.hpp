@@ -7,13 +7,15 @@
 // the old time. Changes of name, links, mode, owner or access time are not errors: the bytes are
 // the same.
 //
-// Threads: any thread calls adopt() and read_here(); the mover's thread calls everything else.
+// Threads: any thread calls adopt(), copy() and read_here(); the mover's thread calls everything
+// else.
 #pragma once
 
 #include <time.h>
 
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <string>
 
 #include "base/arena.hpp"
@@ -51,8 +53,16 @@ class FileTier final : public SlotTier {
     return saturate<std::uint16_t>(slot.value >> kBlockBits);
   }
   const char* device_name(std::uint16_t device) const override;
+  /// [any, may wait for the device] Copies a part of the file into memory, through the page cache.
+  /// Bytes after the end of the file are zeros. The buffer with this base must exist during the
+  /// call. Errors: io_error: the file has changed, or cannot be read; a part may be copied. Throws
+  /// std::bad_alloc.
+  Status copy(SlotId base, std::uint64_t offset, void* to, std::uint64_t length) const;
   /// [any] Returns the path of the file with this slot. The buffer must exist during the call.
   std::string name(SlotId slot) const { return file_of(slot).path; }
+  /// [child of fork, its only thread] Another thread of the parent may have held the mutex, to look
+  /// up a file. None was adopted or freed during the fork.
+  void follow_fork() { new (&mutex_) std::mutex; }
   void degrade(std::uint16_t, const char*) override {}
   void trust_again() override {}
   unsigned degraded() const override { return 0; }

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
-#include "base/log.hpp"
+#include "base/last_words.hpp"
 #include "base/results.hpp"
 #include "os/host_memory.hpp"
 #include "tier/frame_mapper.hpp"
@@ -54,8 +54,8 @@ MapResult FrameMapper::restore_trapped(const MapPlace& place) {
   for (int error = bring(); error != 0; error = bring()) {
     if (!refused.again(error)) {
       // The bytes cannot be shown anywhere else, and a touch must not see other bytes.
-      log_error("mremap: the process ends, because an extent cannot be brought back to {}: {}",
-                static_cast<void*>(place.at), std::strerror(error));
+      last_words("mremap: the process ends, because an extent cannot be brought back to {}: {}",
+                 static_cast<void*>(place.at), std::strerror(error));
       std::abort();
     }
   }

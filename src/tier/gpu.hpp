@@ -65,6 +65,9 @@ class GpuTier final : public AddressSpace, public Memory, public PageLocker {
   void return_frame(FrameId frame) override;
   FrameUsage usage() const override { return usage_; }
   void set_budget(std::uint64_t bytes) override { usage_.budget = bytes; }
+  std::uint64_t room_for(const FrameRequest& request) const override {
+    return std::max(request.bytes, std::uint64_t{1} << kLog2Chunk);
+  }
   bool needs_populate(FrameId frame) const override;
   Status populate(FrameId frame, bool clear, std::byte* at) override;
   std::uint64_t begin_trim(std::uint64_t bytes) override;

@@ -66,6 +66,10 @@ class HostMemory final : public Memory {
              HostPages pages, HomePages& homes, LiveHostCounters& counters);
 
   Place place() const override { return place_; }
+  std::uint64_t room_for(const FrameRequest& request) const override {
+    constexpr std::uint64_t kChunk = std::uint64_t{1} << kLog2Chunk;
+    return request.pool == Pool::locked ? std::max(request.bytes, kChunk) : request.bytes;
+  }
   /// Frames in a file appear in plain windows of large extents only: each is a mapping of its own.
   bool takes(const FrameRequest& request) const override {
     return request.may_be_in(number()) &&

@@ -108,6 +108,9 @@ HostSpace::HostSpace(const HostSpaceOptions& options, Sources sources, const Hos
 }
 
 HostSpace::~HostSpace() {
+  if (trap_ != nullptr) {
+    trap_->forget_ranges();  // The addresses go back next, and another context may get them.
+  }
   if (stop_ >= 0) {
     close_kept(stop_);
   }

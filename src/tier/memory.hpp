@@ -67,6 +67,9 @@ class Memory {
   /// [mover] Returns whether the memory has such frames at all. The answer depends on the request
   /// alone, and is the same for all domains. acquire_frame() has none if it is false.
   virtual bool takes(const FrameRequest& request) const { return request.may_be_in(number()); }
+  /// [mover] Returns the bytes that the budget must have left for a new frame. They are more than
+  /// its own where small frames share chunks.
+  virtual std::uint64_t room_for(const FrameRequest& request) const { return request.bytes; }
   /// [mover] Acquires a frame within the budget, preferring cached frames of its class. Returns an
   /// invalid id if there is no room. A frame is *fresh* until populate() has run: it has an address
   /// and a charge, and no pages.

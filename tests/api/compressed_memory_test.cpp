@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <memory>
 #include <random>
 #include <string>
@@ -233,6 +234,28 @@ TEST_F(CompressedMemory, parent_and_child_go_on_with_their_own_bytes) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(check(2), 0u);
+}
+
+TEST_F(CompressedMemory, one_thread_at_a_time_divides_the_budget) {
+  auto context = make();
+  ASSERT_NE(context, nullptr);
+  constexpr std::array<std::uint64_t, 2> kBudgets = {16 * kMiB, 64 * kMiB};
+  for (int round = 0; round < 300; ++round) {
+    std::array<Code, 2> codes{};
+    const auto change = [&](std::size_t i) {
+      codes[i] = context->set_budget({Kind::dram, 0}, kBudgets[i], Timeout::seconds(10)).code();
+    };
+    std::thread other([&] { change(1); });
+    change(0);
+    other.join();
+    for (const Code code : codes) {
+      EXPECT_TRUE(code == Code::ok || code == Code::busy) << code_name(code);
+    }
+    const std::uint64_t all =
+        tier(*context, {Kind::dram, 0}).budget + tier(*context, kCompressed).budget;
+    const bool largest = codes[1] == Code::ok;
+    ASSERT_LE(all, kBudgets[largest ? 1 : 0]) << "round " << round;
+  }
 }
 
 TEST_F(CompressedMemory, dram_budget_is_divided_again) {

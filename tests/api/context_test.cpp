@@ -436,6 +436,26 @@ TEST_F(ContextTest, a_stream_visits_every_chunk_in_order) {
   EXPECT_EQ(seen, buffer->size());
 }
 
+TEST_F(ContextTest, bytes_do_not_migrate_to_a_tier_that_does_not_exist) {
+  auto context = make("16M");
+  auto buffer = context->alloc(kMiB);
+  ASSERT_TRUE(write_pattern(*buffer, 1).ok());
+  const Access all = buffer->range();
+  EXPECT_TRUE(context->migrate({&all, 1}, {Kind::block, 0}).ok());
+  EXPECT_EQ(context->migrate({&all, 1}, {Kind::block, 1}).code(), Code::unavailable);
+}
+
+TEST_F(ContextTest, a_stream_from_beyond_the_end_says_so) {
+  auto context = make("16M");
+  auto buffer = context->alloc(4 * kMiB);
+  auto at_the_end = buffer->stream(4 * kMiB, 0, kMiB);
+  EXPECT_EQ(at_the_end.begin() != at_the_end.end(), false);
+  EXPECT_TRUE(at_the_end.status().ok());
+  auto beyond = buffer->stream(4 * kMiB + 1, 0, kMiB);
+  EXPECT_EQ(beyond.begin() != beyond.end(), false);
+  EXPECT_EQ(beyond.status().code(), Code::invalid_argument);
+}
+
 TEST_F(ContextTest, the_time_of_steps_is_counted) {
   auto context = make("16M");
   auto buffer = context->alloc(64 * kMiB);

@@ -227,6 +227,16 @@ TEST_F(CopyTest, timeout_of_zero_never_waits) {
     EXPECT_EQ(context->copy(list, flags, Timeout::none()).code(), Code::busy);
     EXPECT_EQ(list[0].code, Code::ok);
     EXPECT_EQ(list[1].code, Code::busy);
+    // As an operation it ends at once, and `busy` would say that it goes on.
+    Op op;
+    ASSERT_TRUE(context->copy(list, flags, Timeout::none(), &op).ok());
+    Status ended = op.poll();
+    while (ended.code() == Code::busy) {
+      ended = op.poll();
+    }
+    EXPECT_EQ(ended.code(), Code::timed_out);
+    EXPECT_EQ(op.handle(), 0u);  // Consumed: it would be under way otherwise.
+    EXPECT_EQ(list[1].code, Code::busy);
   }
 }
 

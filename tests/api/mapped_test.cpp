@@ -550,11 +550,15 @@ TEST_F(MappedBuffers, a_child_has_none_and_the_parent_goes_on) {
   EXPECT_EQ(wrong(all, 14), 0u);
 }
 
-TEST_F(MappedBuffers, a_touch_beyond_all_room_is_a_bus_error) {
+// The log is off: without the sentence the user would see the signal alone.
+TEST_F(MappedBuffers, a_touch_beyond_all_room_is_a_bus_error_with_a_sentence) {
   open("dram=8M; nvme=off");
+  const int said = memfd_create("said", MFD_CLOEXEC);
+  ASSERT_GE(said, 0);
   const pid_t child = fork();
   if (child == 0) {
     signal(SIGBUS, SIG_DFL);
+    dup2(said, STDERR_FILENO);
     auto own = Context::create("dram=8M; nvme=off");
     auto buffer = own.ok() ? (*own)->alloc(32 * kMiB, {.flags = kMapped}) : own.status().clone();
     if (!buffer.ok()) {
@@ -569,6 +573,12 @@ TEST_F(MappedBuffers, a_touch_beyond_all_room_is_a_bus_error) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS) << status;
+  std::string text(4096, '\0');
+  text.resize(
+      static_cast<std::size_t>(std::max<ssize_t>(0, pread(said, text.data(), text.size(), 0))));
+  EXPECT_NE(text.find("tiermem: a touch of a mapped buffer at "), std::string::npos) << text;
+  EXPECT_NE(text.find("no room for "), std::string::npos) << text;
+  close(said);
 }
 
 TEST_F(MappedBuffers, droppable_ones_give_way_and_are_written_again) {

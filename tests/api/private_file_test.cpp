@@ -50,6 +50,13 @@ struct PrivateFile : ::testing::Test {
     ASSERT_TRUE(view.ok()) << view.message();
     ASSERT_EQ(std::memcmp(view->data(), expected.data() + at, n), 0) << "at " << at;
   }
+  void give_up(std::size_t at, std::size_t n) {
+    const Access part{buffer.handle(), at, n, kRead, {}, 0};
+    const Status given = context->advise({&part, 1}, Advice::dont_need);
+    ASSERT_TRUE(given.ok()) << given.message();
+    std::copy_n(file.begin() + static_cast<std::ptrdiff_t>(kLead + at), n,
+                expected.begin() + static_cast<std::ptrdiff_t>(at));
+  }
   void expect_file_untouched() {
     std::ifstream in(path, std::ios::binary);
     const std::vector<char> now{std::istreambuf_iterator<char>(in), {}};
@@ -91,22 +98,65 @@ TEST_F(PrivateFile, of_one_extent_is_written_like_any) {
   expect_file_untouched();
 }
 
-TEST_F(PrivateFile, of_four_times_the_memory_keeps_every_store) {
-  open(16 * kMiB, "4M", {.extent_bytes = 64 * 1024});
+struct PrivateFileMappedOrNot : PrivateFile, ::testing::WithParamInterface<std::uint32_t> {};
+
+// Parts of extents, too, are the file's bytes after they are given up.
+TEST_P(PrivateFileMappedOrNot, of_four_times_the_memory_keeps_every_store) {
+  open(16 * kMiB, "4M", {.extent_bytes = 64 * 1024, .flags = GetParam()});
   std::mt19937 random(7);
-  for (int i = 0; i < 50; ++i) {
-    const std::size_t n = 1 + random() % 50'000;
+  for (int i = 0; i < 150; ++i) {
+    const std::size_t n = 1 + random() % 150'000;
     const std::size_t at = random() % (expected.size() - n);
-    if (random() % 2 == 0) {
-      store(at, n, static_cast<char>(i), random() % 4 == 0 ? kDiscard : kWrite);
-    } else {
-      expect_bytes(at, n);
+    switch (random() % 3) {
+      case 0:
+        store(at, n, static_cast<char>(i), random() % 4 == 0 ? kDiscard : kWrite);
+        break;
+      case 1:
+        give_up(at, n);
+        expect_bytes(at, n);
+        break;
+      default:
+        expect_bytes(at, n);
     }
   }
   for (std::size_t at = 0; at < expected.size(); at += kMiB) {
     expect_bytes(at, std::min<std::size_t>(kMiB, expected.size() - at));
   }
   expect_file_untouched();
+}
+
+INSTANTIATE_TEST_SUITE_P(, PrivateFileMappedOrNot, ::testing::Values(0U, std::uint32_t{kMapped}));
+
+// The range's last extent has a hole behind the end of the file.
+TEST_F(PrivateFile, bytes_that_are_given_up_up_to_the_end_are_the_files_again) {
+  open(kMiB + 777, "16M", {.extent_bytes = 64 * 1024});
+  store(0, expected.size(), 'x');
+  give_up(expected.size() - 1000, 1000);
+  give_up(100, kMiB / 2);
+  expect_bytes(0, expected.size());
+}
+
+TEST_F(PrivateFile, alignment_that_the_offset_does_not_have_is_refused) {
+  open(kMiB, "16M", {.extent_bytes = 64 * 1024});
+  const BufferOptions aligned{.extent_bytes = 64 * 1024, .alignment = 4096, .flags = kPrivate};
+  EXPECT_EQ(context->adopt_file(path.c_str(), kLead, 0, aligned).code(), Code::invalid_argument);
+  auto made = context->adopt_file(path.c_str(), 8192, 0, aligned);
+  ASSERT_TRUE(made.ok()) << made.message();
+  auto view = made->acquire(kRead, 0, 10);
+  ASSERT_TRUE(view.ok()) << view.message();
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view->data()) % 4096, 0u);
+}
+
+TEST_F(PrivateFile, parts_of_a_file_that_was_cut_are_not_given_up) {
+  open(kMiB, "16M", {.extent_bytes = 64 * 1024});
+  store(0, expected.size(), 'x');
+  ASSERT_EQ(::truncate(path.c_str(), kMiB / 2), 0);
+  const Access part{buffer.handle(), 100, 100, kRead, {}, 0};
+  const Status given = context->advise({&part, 1}, Advice::dont_need);
+  EXPECT_EQ(given.code(), Code::io_error);
+  EXPECT_NE(std::string(given.message()).find("adopt it again"), std::string::npos)
+      << given.message();
+  expect_bytes(0, expected.size());
 }
 
 TEST_F(PrivateFile, rows_come_from_the_file_from_slots_and_from_memory) {

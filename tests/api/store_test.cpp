@@ -279,6 +279,41 @@ TEST_F(StoreTest, damaged_objects_are_misses) {
   EXPECT_EQ(store->stats().objects, 64u);
 }
 
+// A mistake of the caller. The store keeps its own records right.
+TEST_F(StoreTest, objects_that_change_during_a_put_leave_the_records_right) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "the thread sanitizer reports the caller's mistake";
+  }
+  auto context = make();
+  auto store = open(*context, kMiB);
+  std::string key = "key 0", bytes(64 << 10, 'x');
+  StoreObject changing = object(key, bytes);
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    auto* const size = &changing.bytes;
+    for (std::uint64_t i = 0; !stop; ++i) {
+      __atomic_store_n(size, i % 2 == 0 ? 1 : bytes.size(), __ATOMIC_RELAXED);
+      __atomic_store_n(&key[4], static_cast<char>('0' + i % 40), __ATOMIC_RELAXED);
+    }
+  });
+  for (int i = 0; i < 3000; ++i) {
+    (void)store->put({&changing, 1});
+  }
+  stop = true;
+  other.join();
+  EXPECT_LE(store->stats().used, kMiB);
+  std::vector<std::string> keys;
+  for (char number = '0'; number < '0' + 40; ++number) {
+    keys.push_back(std::string("key ") + number);
+  }
+  for (const std::string& each : keys) {
+    StoreObject gone = object(each, bytes);
+    (void)store->erase({&gone, 1});
+  }
+  EXPECT_EQ(store->stats().objects, 0u);
+  EXPECT_EQ(store->stats().used, 0u);
+}
+
 TEST_F(StoreTest, a_cancelled_operation_ends) {
   auto context = make();
   auto store = open(*context, 400 * kMiB);

@@ -104,8 +104,28 @@ static void operations(void) {
   OK(tm_context_destroy(c, 0, -1));
 }
 
+/* An operation that has ended is never "busy", which would say that it goes on. */
+static void no_time(void) {
+  tm_context* c = open_context("");
+  unsigned char* memory = aligned_alloc(4096, MIB);
+  tm_copy_item item = {.buffer = made(c, MIB, 1), .memory = memory, .bytes = MIB, .mode = TM_READ};
+  IS(TM_BUSY, tm_copy(c, &item, 1, 0, 0, NULL));
+  tm_op op = 0;
+  OK(tm_copy(c, &item, 1, 0, 0, &op));
+  tm_status status;
+  do {
+    status = tm_op_poll(c, op);
+  } while (status == TM_BUSY);
+  IS(TM_TIMED_OUT, status);
+  IS(TM_TIMED_OUT, tm_op_wait(c, &op, 1, -1));
+  IS(TM_INVALID_ARGUMENT, tm_op_poll(c, op)); /* Consumed. */
+  free(memory);
+  OK(tm_context_destroy(c, 0, -1));
+}
+
 int main(void) {
   copies();
   operations();
+  no_time();
   return finish();
 }

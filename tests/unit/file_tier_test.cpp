@@ -49,6 +49,44 @@ TEST_F(FileTierTest, files_of_any_length_are_read_to_their_last_byte_and_zeros_f
   }
 }
 
+TEST_F(FileTierTest, a_file_that_is_adopted_by_its_descriptor_has_its_name_in_messages) {
+  const std::string path = file("named", kBlock);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  for (const std::string folder : {"/proc/self/fd/", "/dev/fd/"}) {
+    const FileTier::Adopted adopted = adopt(folder + std::to_string(fd));
+    EXPECT_EQ(tier_.name(adopted.base), path);
+    tier_.free(adopted.base);
+  }
+  ::close(fd);
+}
+
+TEST_F(FileTierTest, parts_are_copied_as_they_are_in_the_file_with_zeros_behind_its_end) {
+  constexpr std::uint64_t kSize = 3 * kBlock + 77, kBegin = 5000;
+  const std::string path = file("data", kSize);
+  const FileTier::Adopted adopted = adopt(path, kBegin, 0);
+  std::ifstream in(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  bytes.resize(8 * kBlock, '\0');
+  for (const auto& [offset, length] : {std::pair{std::uint64_t{0}, std::uint64_t{1}},
+                                       {904, 2 * kBlock},
+                                       {kSize - adopted.begin - 1, 10},
+                                       {kSize - adopted.begin, kBlock},
+                                       {4 * kBlock, kBlock}}) {
+    std::string got(length, 'x');
+    const Status copied = tier_.copy(adopted.base, offset, got.data(), length);
+    ASSERT_TRUE(copied.ok()) << copied.message();
+    EXPECT_EQ(got, bytes.substr(adopted.begin + offset, length)) << offset;
+  }
+  std::filesystem::resize_file(path, kSize - 1);
+  std::string got(10, 'x');
+  const Status refused = tier_.copy(adopted.base, 0, got.data(), got.size());
+  EXPECT_EQ(refused.code(), Code::io_error);
+  EXPECT_NE(std::string(refused.message()).find(path), std::string::npos) << refused.message();
+  EXPECT_EQ(got, "xxxxxxxxxx");
+  tier_.free(adopted.base);
+}
+
 TEST_F(FileTierTest, a_range_may_begin_and_end_anywhere_in_the_file) {
   constexpr std::uint64_t kSize = 9 * kBlock + 77;
   const std::string path = file("data", kSize);

@@ -90,7 +90,7 @@ TEST(MoverSteps, an_acquire_that_cannot_pin_all_has_overwritten_nothing) {
 
   const Call& both = m.acquire({M::access(lost, kDiscard), M::access(crowded, kWrite)});
   m.run_workers();
-  EXPECT_EQ(both.code(), Code::busy) << both.request.status.message();
+  EXPECT_EQ(both.code(), Code::no_capacity) << both.request.status.message();
   EXPECT_EQ(m.bits(lost).phase(), Phase::lost);
   EXPECT_FALSE(m.bits(lost).pinned());
   EXPECT_FALSE(m.bits(lost).dirty());

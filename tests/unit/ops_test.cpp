@@ -82,6 +82,30 @@ TEST_F(OpsTest, operation_is_answered_once_with_its_status) {
   EXPECT_EQ(ops_->wait(again, 0).code(), Code::busy);
 }
 
+// `busy` means that an operation goes on, to every function that asks.
+TEST_F(OpsTest, result_of_an_operation_is_never_busy) {
+  const auto ended = [&](Status status) {
+    const OpHandle op = begin();
+    complete(op, std::move(status));
+    return op;
+  };
+  const auto not_resident = [] { return fail(Code::busy, "test: it is not resident"); };
+  const Status waited = ops_->wait(ended(not_resident()), 0);
+  EXPECT_EQ(waited.code(), Code::timed_out);
+  EXPECT_STREQ(waited.message(), "test: it is not resident");
+  EXPECT_EQ(ops_->wait(ended(Code::busy), 0).code(), Code::timed_out);
+  const OpHandle op = ended(not_resident());
+  EXPECT_EQ(ops_->look("test", op).status.code(), Code::timed_out);
+  EXPECT_EQ(ops_->consume(op)->code(), Code::timed_out);
+  const std::shared_ptr<OpQueue> queue = enter();
+  ASSERT_TRUE(ops_->add_to(*queue, ended(not_resident()), nullptr).ok());
+  Ops::Ended event;
+  ASSERT_TRUE(ops_->take_ended(*queue, event));
+  EXPECT_EQ(event.status.code(), Code::timed_out);
+  // The call that began it returns it as it is.
+  EXPECT_EQ(ops_->wait_in_call(ended(not_resident())).code(), Code::busy);
+}
+
 TEST_F(OpsTest, before_done_is_called_before_the_answer_is_seen) {
   auto request = std::make_unique<Request>();
   struct Seen {
