@@ -10,6 +10,7 @@
 #include "base/arena.hpp"
 #include "base/kept_descriptors.hpp"
 #include "base/results.hpp"
+#include "preload/kernel.hpp"
 
 #define TIERMEM_INTERPOSED __attribute__((visibility("default")))
 
@@ -20,7 +21,7 @@ constexpr unsigned kCloseOnExec = 1U << 2;  // CLOSE_RANGE_CLOEXEC: closes nothi
 constexpr unsigned kMost = 1U << 20;        // All kept descriptors are below this.
 
 int plain_close_range(unsigned first, unsigned last, unsigned flags) {
-  return static_cast<int>(::syscall(SYS_close_range, first, last, flags));
+  return static_cast<int>(direct(SYS_close_range, first, last, flags));
 }
 
 int close_between(unsigned first, unsigned last, unsigned flags) {
@@ -52,7 +53,7 @@ TIERMEM_INTERPOSED int close(int fd) {
     errno = EBADF;
     return -1;
   }
-  return static_cast<int>(::syscall(SYS_close, fd));
+  return static_cast<int>(direct(SYS_close, fd));
 }
 
 // tiermem's descriptors have numbers above the program's limit, if the limit leaves room there. If
@@ -63,12 +64,12 @@ TIERMEM_INTERPOSED int dup2(int from, int to) noexcept {
     return -1;
   }
 #if defined(SYS_dup2)
-  return static_cast<int>(::syscall(SYS_dup2, from, to));
+  return static_cast<int>(direct(SYS_dup2, from, to));
 #else
   if (from == to) {
     return ::fcntl(from, F_GETFD) < 0 ? -1 : to;
   }
-  return static_cast<int>(::syscall(SYS_dup3, from, to, 0));
+  return static_cast<int>(direct(SYS_dup3, from, to, 0));
 #endif
 }
 
@@ -77,7 +78,7 @@ TIERMEM_INTERPOSED int dup3(int from, int to, int flags) noexcept {
     errno = EBADF;
     return -1;
   }
-  return static_cast<int>(::syscall(SYS_dup3, from, to, flags));
+  return static_cast<int>(direct(SYS_dup3, from, to, flags));
 }
 
 TIERMEM_INTERPOSED int close_range(unsigned first, unsigned last, int flags) noexcept {

@@ -25,6 +25,10 @@
 extern "C" {
 __attribute__((visibility("hidden"))) const char* tiermem_je_malloc_conf =
     "narenas:1,oversize_threshold:0,dirty_decay_ms:5000,muzzy_decay_ms:0";
+
+// jemalloc's own, and not of its interface: the map of all its extents.
+extern char je_arena_emap_global[];
+void je_malloc_mutex_postfork_child(void* thread, void* mutex);
 }
 
 namespace tiermem::preload {
@@ -41,6 +45,10 @@ struct ForkHandlers {
   void (*in_child)() = nullptr;
 };
 constinit ForkHandlers g_at_fork{};
+// jemalloc 5.3 makes its locks anew in a child, except for that of its map of extents: a child
+// could wait for a thread that was adding to the map. What the lock guards is right at each
+// instant. It is behind a pointer (rtree_s); versions without this map do not link.
+constexpr std::size_t kLockOfMap = sizeof(void*);
 
 /// Address space that extents are cut from, lowest first. jemalloc never returns an extent.
 struct Source {
@@ -247,9 +255,14 @@ void heap_before_fork() {
   if (g_at_fork.before != nullptr) {
     g_at_fork.before();
   }
+  // Behind jemalloc's, which may hold its own while it asks for an extent.
+  g_small.mutex.lock();
+  g_medium.mutex.lock();
 }
 
 void heap_after_fork_in_parent() {
+  g_medium.mutex.unlock();
+  g_small.mutex.unlock();
   if (g_at_fork.in_parent != nullptr) {
     g_at_fork.in_parent();
   }
@@ -257,8 +270,13 @@ void heap_after_fork_in_parent() {
 }
 
 void heap_after_fork_in_child() {
+  g_medium.mutex.unlock();
+  g_small.mutex.unlock();
   if (g_at_fork.in_child != nullptr) {
     g_at_fork.in_child();
+  }
+  if (g_started.load(std::memory_order_relaxed)) {
+    je_malloc_mutex_postfork_child(nullptr, je_arena_emap_global + kLockOfMap);
   }
   g_starting.unlock();
 }

@@ -466,6 +466,29 @@ TIERMEM_INTERPOSED char* __strndup(const char* text, size_t most) noexcept {
   return copy_of(text, strnlen(text, most));
 }
 
+// Names of glibc's own functions. Programs that mix them with the others get blocks of one heap.
+TIERMEM_INTERPOSED void* __libc_malloc(size_t bytes) noexcept {
+  return malloc(bytes);
+}
+TIERMEM_INTERPOSED void __libc_free(void* block) noexcept {
+  free(block);
+}
+TIERMEM_INTERPOSED void* __libc_calloc(size_t count, size_t each) noexcept {
+  return calloc(count, each);
+}
+TIERMEM_INTERPOSED void* __libc_realloc(void* block, size_t bytes) noexcept {
+  return realloc(block, bytes);
+}
+TIERMEM_INTERPOSED void* __libc_memalign(size_t align, size_t bytes) noexcept {
+  return memalign(align, bytes);
+}
+TIERMEM_INTERPOSED void* __libc_valloc(size_t bytes) noexcept {
+  return valloc(bytes);
+}
+TIERMEM_INTERPOSED void* __libc_pvalloc(size_t bytes) noexcept {
+  return pvalloc(bytes);
+}
+
 TIERMEM_INTERPOSED size_t malloc_usable_size(void* block) noexcept {
   return usable(block);
 }

@@ -5,6 +5,7 @@
 // Threads: any. Errors are the kernel's, by errno.
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -26,6 +28,7 @@
 #include "base/arena.hpp"
 #include "base/checked.hpp"
 #include "base/log.hpp"
+#include "base/no_cancel.hpp"
 #include "base/results.hpp"
 #include "preload/kernel.hpp"
 #include "preload/region.hpp"
@@ -59,7 +62,7 @@ bool bad_range(const void* address, std::size_t length) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   // The kernel refuses a range that ends above the addresses of any processor, and changes nothing.
   constexpr std::uintptr_t kEnd = std::uintptr_t{1} << 56;
-  return at % kPage != 0 || !in_range(at, length, kEnd);
+  return length == 0 || at % kPage != 0 || !in_range(at, length, kEnd);
 }
 
 // A large mapping is probably touched in order, and a small one at random. No mapping may take more
@@ -220,7 +223,8 @@ void* map(const MapCall& call) {
   const bool fixed = (call.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0;
   // Before the process has started, the environment may be missing. In that case the program uses
   // another malloc, because ours would have started the process. The library reports that later.
-  if (inside_tiermem() || call.bytes == 0 || !process_has_started()) {
+  if (inside_tiermem() || call.bytes == 0 || call.offset % static_cast<off_t>(kPage) != 0 ||
+      !process_has_started()) {
     return plain_map(call);
   }
   if (fixed && touches_regions(call.address, call.bytes) && !bad_range(call.address, call.bytes)) {
@@ -323,8 +327,20 @@ void* move_over(void* address, std::size_t from, std::size_t to, int flags, void
     std::size_t from;
     int flags;
   } move{address, from, flags};
-  if (bad_range(at, to) || to == 0) {
+  constexpr int kKnown = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  const auto target = reinterpret_cast<std::uintptr_t>(at);
+  const bool apart = begin + from <= target || target + to <= begin;
+  if (bad_range(at, to) || (flags & ~kKnown) != 0 || (flags & MREMAP_MAYMOVE) == 0 ||
+      ((flags & MREMAP_DONTUNMAP) != 0 && whole_pages(from) != whole_pages(to)) ||
+      begin % kPage != 0 || !apart) {
     errno = EINVAL;
+    return MAP_FAILED;
+  }
+  // Before the target gives up its bytes: the source must be mapped.
+  std::array<unsigned char, 1> resident{};
+  if (from != 0 && direct(SYS_mincore, address, kPage, resident.data()) != 0) {
+    errno = EFAULT;
     return MAP_FAILED;
   }
   return lend_parts(
@@ -434,6 +450,7 @@ bool is_this_process(int pidfd) {
   if (pidfd == kSelf || pidfd == kSelfThread) {
     return true;
   }
+  const tiermem::NoCancel until_it_is_read;
   char path[64], text[512];
   snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pidfd);
   const int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -464,21 +481,53 @@ ssize_t advise_self(int pidfd, const iovec* parts, std::size_t count, int advice
   return done;
 }
 
+// Waits until the pipe is ready, or looks once. Returns 0 or -1 with errno.
+int await_pipe(int fd, short events, bool waits) {
+  pollfd pipe{fd, events, 0};
+  const int ready = ::poll(&pipe, 1, waits ? -1 : 0);
+  if (ready == 0) {
+    errno = EAGAIN;
+  }
+  return ready > 0 ? 0 : -1;
+}
+
+// A page of a buffer of the pipe at a time: where poll says that there is room, a write of up to
+// PIPE_BUF bytes does not wait. The kernel takes as much as there is room for, and waits for the
+// first page only.
+ssize_t copy_to_pipe(int fd, std::span<const iovec> parts, bool waits) {
+  ssize_t done = 0;
+  for (const iovec& part : parts) {
+    for (std::size_t at = 0; at < part.iov_len;) {
+      if (await_pipe(fd, POLLOUT, waits && done == 0) != 0) {
+        return done != 0 ? done : -1;
+      }
+      const std::size_t bytes = std::min<std::size_t>(part.iov_len - at, PIPE_BUF);
+      const ssize_t written = ::write(fd, static_cast<const std::byte*>(part.iov_base) + at, bytes);
+      if (written < 0) {
+        return done != 0 ? done : -1;
+      }
+      done += written;
+      at += static_cast<std::size_t>(written);
+    }
+  }
+  return done;
+}
+
 // A pipe's references to pages are not pins, so frames may move. The pipe must get copies.
 ssize_t splice_memory(int fd, const iovec* parts, std::size_t count, unsigned flags) {
-  if (count > IOV_MAX) {
-    errno = EINVAL;  // The kernel uses the lower 32 bits only.
-    return -1;
+  constexpr unsigned kKnown = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT;
+  const bool tiered_part =
+      count <= IOV_MAX && (flags & ~kKnown) == 0 && ::fcntl(fd, F_GETPIPE_SZ) >= 0 &&
+      std::any_of(parts, parts + count,
+                  [](const iovec& part) { return ours(part.iov_base, part.iov_len); });
+  if (!tiered_part) {  // The kernel also answers what is not allowed.
+    return direct(SYS_vmsplice, fd, parts, count, flags);
   }
-  const bool tiered_part = std::any_of(
-      parts, parts + count, [](const iovec& part) { return ours(part.iov_base, part.iov_len); });
-  if (!tiered_part) {
-    return ::syscall(SYS_vmsplice, fd, parts, count, flags);
+  const bool waits = (flags & SPLICE_F_NONBLOCK) == 0;
+  if ((::fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY) {
+    return copy_to_pipe(fd, {parts, count}, waits);
   }
-  const int mode = ::fcntl(fd, F_GETFL);
-  const bool writes = mode >= 0 && (mode & O_ACCMODE) != O_RDONLY;
-  return writes ? ::writev(fd, parts, static_cast<int>(count))
-                : ::readv(fd, parts, static_cast<int>(count));
+  return await_pipe(fd, POLLIN, waits) == 0 ? ::readv(fd, parts, static_cast<int>(count)) : -1;
 }
 
 }  // namespace
@@ -606,17 +655,6 @@ TIERMEM_INTERPOSED int munlockall() noexcept {
 
 TIERMEM_INTERPOSED ssize_t vmsplice(int fd, const iovec* parts, size_t count, unsigned flags) {
   return splice_memory(fd, parts, count, flags);
-}
-
-// A zero-copy send refers to pages, and these may move before the kernel has sent them. Programs
-// send by copying if the kernel does not offer zero-copy.
-TIERMEM_INTERPOSED int setsockopt(int fd, int level, int name, const void* value,
-                                  socklen_t bytes) noexcept {
-  if (level == SOL_SOCKET && name == SO_ZEROCOPY && context() != nullptr) {
-    errno = EOPNOTSUPP;
-    return -1;
-  }
-  return static_cast<int>(::syscall(SYS_setsockopt, fd, level, name, value, bytes));
 }
 
 }  // extern "C"

@@ -53,8 +53,9 @@ bool may_be_absent(const std::byte* at, std::size_t bytes) {
 long copy_piece(long call, pid_t process, std::byte* plain, std::byte* remote, std::size_t bytes) {
   const bool reads = call == SYS_process_vm_readv;
   if (process == ::getpid() && may_be_absent(remote, bytes)) {
-    memcpy(reads ? plain : remote, reads ? remote : plain, bytes);
-    return static_cast<long>(bytes);
+    const std::size_t there = accessible_bytes(remote, bytes, reads ? PROT_READ : PROT_WRITE);
+    memcpy(reads ? plain : remote, reads ? remote : plain, there);
+    return there != 0 ? static_cast<long>(there) : -EFAULT;
   }
   const iovec here{plain, bytes}, there{remote, bytes};
   const auto number = [](const void* p) { return reinterpret_cast<std::uint64_t>(p); };
@@ -72,7 +73,12 @@ ssize_t copy(long call, pid_t process, Place here, Place there) {
   }
   ssize_t done = 0;
   while (here.more() && there.more()) {
-    const std::size_t bytes = std::min({here.left(), there.left(), kPiece});
+    const std::size_t bytes = accessible_bytes(
+        here.at(), std::min({here.left(), there.left(), kPiece}), reads ? PROT_WRITE : PROT_READ);
+    if (bytes == 0) {
+      errno = EFAULT;
+      return done != 0 ? done : -1;
+    }
     if (!reads) {
       memcpy(plain, here.at(), bytes);
     }

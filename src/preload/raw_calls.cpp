@@ -7,8 +7,10 @@
 // Threads: any. Without wrapping, all calls except those on memory are libc's.
 #include <aio.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -105,6 +107,44 @@ long call_on_memory(long number, const std::uint64_t (&a)[6]) {
   }
 }
 
+// A zero-copy send refers to pages, and these may move before the kernel has sent them. Programs
+// send by copying if the kernel does not offer zero-copy. Also before anything is tiered, because
+// the option stays.
+bool refuses_option(int level, int name) {
+  const bool refuses = level == SOL_SOCKET && name == SO_ZEROCOPY && !inside_tiermem();
+  errno = refuses ? EOPNOTSUPP : errno;
+  return refuses;
+}
+
+// Makes the calls of descriptors, and those that refer to pages, as libc's functions do. Returns
+// false for any other call.
+bool call_as_function(long number, const std::uint64_t (&a)[6], long& result) {
+  const auto whole = [&](unsigned i) { return static_cast<int>(a[i]); };
+  switch (number) {
+    case SYS_close:
+      result = ::close(whole(0));
+      return true;
+    case SYS_close_range:
+      result = ::close_range(static_cast<unsigned>(a[0]), static_cast<unsigned>(a[1]), whole(2));
+      return true;
+    case SYS_dup2:
+      result = ::dup2(whole(0), whole(1));
+      return true;
+    case SYS_dup3:
+      result = ::dup3(whole(0), whole(1), whole(2));
+      return true;
+    case SYS_vmsplice:
+      result = ::vmsplice(whole(0), reinterpret_cast<const iovec*>(a[1]), a[2],
+                          static_cast<unsigned>(a[3]));
+      return true;
+    case SYS_setsockopt:
+      result = -1;
+      return refuses_option(whole(1), whole(2));
+    default:
+      return false;
+  }
+}
+
 bool refers_to_regions(long number, const std::uint64_t (&a)[6]) {
   const auto pointer = [](std::uint64_t address) { return reinterpret_cast<void*>(address); };
   if (has_vectors(number)) {
@@ -135,9 +175,11 @@ extern __attribute__((visibility("hidden"))) const std::array<std::uint8_t, 512>
     tiermem_syscall_looked_at;
 constinit const std::array<std::uint8_t, 512> tiermem_syscall_looked_at = [] {
   std::array<std::uint8_t, 512> numbers{};
-  for (const long number : {SYS_readv, SYS_writev, SYS_preadv, SYS_pwritev, SYS_preadv2,
-                            SYS_pwritev2, SYS_sendmsg, SYS_recvmsg, SYS_execve, SYS_execveat,
-                            SYS_io_setup, SYS_io_uring_setup, SYS_prctl, SYS_seccomp}) {
+  for (const long number :
+       {SYS_readv,       SYS_writev,         SYS_preadv,  SYS_pwritev,  SYS_preadv2,
+        SYS_pwritev2,    SYS_sendmsg,        SYS_recvmsg, SYS_execve,   SYS_execveat,
+        SYS_io_setup,    SYS_io_uring_setup, SYS_prctl,   SYS_seccomp,  SYS_close,
+        SYS_close_range, SYS_dup2,           SYS_dup3,    SYS_vmsplice, SYS_setsockopt}) {
     numbers[static_cast<std::size_t>(number)] = 1;
   }
   for (const long number : kOnMemory) {
@@ -159,6 +201,10 @@ __attribute__((visibility("hidden"))) long tiermem_syscall_slowly(long number, s
     return call_on_memory(number, arguments);
   }
   long result = -ENOSYS;
+  if (!tiermem::inside_tiermem() && call_as_function(number, arguments, result)) {
+    return result;
+  }
+  result = -ENOSYS;
   if (!wrapping() || (!is_refused(number) && !refers_to_regions(number, arguments))) {
     result = pass({number, {a, b, c, d, e, f}});
   } else if (!is_refused(number)) {
@@ -207,6 +253,13 @@ syscall:
   .cfi_endproc
   .size syscall, .-syscall
 )");
+
+TIERMEM_INTERPOSED int setsockopt(int fd, int level, int name, const void* value,
+                                  socklen_t bytes) noexcept {
+  return refuses_option(level, name)
+             ? -1
+             : static_cast<int>(direct(SYS_setsockopt, fd, level, name, value, bytes));
+}
 
 using Init = int (*)(unsigned, void*, unsigned);
 using InitBy = int (*)(unsigned, void*, void*);

@@ -78,6 +78,7 @@ using namespace regions;  // NOLINT: what follows is declared in region.hpp.
 
 std::byte* create_region(Use use, std::size_t length, std::size_t capacity, std::size_t extent) {
   const ArenaScope inside;
+  const NoSignals quiet;  // The mover may need the arena, of which this thread holds locks.
   make_table();
   if (capacity < length || capacity > static_cast<std::size_t>(PTRDIFF_MAX) - extent) {
     return nullptr;  // The sum wrapped, or would.
@@ -151,7 +152,7 @@ bool find_region(const void* address, Region& region) {
   if (!touches_regions(address, 1)) {
     return false;
   }
-  const std::shared_lock lock(table().mutex);
+  const Reading lock;
   auto* const at = static_cast<std::byte*>(const_cast<void*>(address));
   const auto found = at_or_after(at);
   if (found == table().entries.end() || found->first > at) {
@@ -168,7 +169,7 @@ Stretch stretch_at(const void* address, std::size_t length) {
   if (t_writing != 0) {
     return {length, true};
   }
-  const std::shared_lock lock(table().mutex);
+  const Reading lock;
   auto* const at = static_cast<std::byte*>(const_cast<void*>(address));
   const auto most = [&](const std::byte* end) {
     return std::min(length, static_cast<std::size_t>(end - at));
@@ -204,7 +205,7 @@ std::size_t accessible_bytes(const void* address, std::size_t length, int access
   if (!touches_regions(address, length) || t_writing != 0) {
     return length;
   }
-  const std::shared_lock lock(table().mutex);
+  const Reading lock;
   auto* const begin = static_cast<std::byte*>(const_cast<void*>(address));
   std::byte* reached = begin + length;
   const auto stop_at = [&](std::byte* at) {
@@ -216,7 +217,9 @@ std::size_t accessible_bytes(const void* address, std::size_t length, int access
       [&](Entry& entry, Part part) {
         int result = 0;
         entry.pages.for_runs(part, [&](Part run, const PageState& state) {
-          if (is_unmapped(state) || (state.protection & access) == 0) {
+          // Processors read what they may write.
+          const int implied = (state.protection & PROT_WRITE) != 0 ? PROT_READ : 0;
+          if (is_unmapped(state) || ((state.protection | implied) & access) == 0) {
             result = stop_at(run.begin);
           }
           return result == 0;

@@ -500,7 +500,7 @@ int populate_parts(Part range, int advice, Rest rest) {
     PageState::Kind kind = PageState::Kind::foreign;
     {
       const ArenaScope inside;
-      const std::shared_lock lock(table().mutex);
+      const Reading lock;
       const auto found = at_or_after(range.begin);
       if (found == table().entries.end() || found->first > range.begin) {
         std::byte* const end = found == table().entries.end() ? range.end() : found->first;
@@ -587,7 +587,7 @@ int advise_parts(Part range, int advice, Rest rest) {
       context()->impl().host_space().facts().userfault.source == UserfaultSource::user_mode) {
     return populate_parts(range, advice, rest);
   }
-  const std::shared_lock lock(table().mutex);
+  const Reading lock;
   bool hole = false;
   const auto passed_over = [&](int result) {
     const bool over = result != 0 && errno == ENOMEM && goes_on;
@@ -626,7 +626,7 @@ int unlock_parts(Part range, Rest rest) {
 }
 
 int check_mapped(Part range) {
-  const std::shared_lock lock(table().mutex);
+  const Reading lock;
   return for_parts(range, 0, nothing, no_memory, [](Entry& entry, Part part) {
     return hole_behind(mapped_front(entry, part), part);
   });
@@ -660,7 +660,7 @@ void* lend_parts(Part range, int protection, void* (*place)(Part range, void* ar
 }
 
 bool alike_part(Part part, PageState& state) {
-  const std::shared_lock lock(table().mutex);
+  const Reading lock;
   const auto found = at_or_after(part.begin);
   return found != table().entries.end() && found->first <= part.begin &&
          part.end() <= found->first + found->second.capacity &&
@@ -699,7 +699,7 @@ bool claim_unmapped(Part range, Rest claim, Rest give_back) {
     claimed.length += result == 0 ? part.length : 0;
     return result;
   };
-  const std::shared_lock lock(table().mutex);
+  const Reading lock;
   const int result = for_parts(
       range, 0,
       [&](std::byte* begin, std::size_t length, int argument) {
@@ -716,7 +716,7 @@ bool claim_unmapped(Part range, Rest claim, Rest give_back) {
 }
 
 void give_back_claims(Part range, Rest give_back) {
-  const std::shared_lock lock(table().mutex);
+  const Reading lock;
   (void)for_parts(range, 0, give_back, pass_over, [](Entry&, Part) { return 0; });
 }
 

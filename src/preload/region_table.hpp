@@ -17,6 +17,7 @@
 
 #include "base/arena.hpp"
 #include "base/checked.hpp"
+#include "base/no_signals.hpp"
 #include "preload/page_states.hpp"
 #include "preload/region.hpp"
 #include "preload/tiering.hpp"
@@ -49,7 +50,8 @@ extern thread_local constinit unsigned t_writing;
 /// Adds to tiered_bytes().
 void count_tiered(std::uint64_t change);
 
-/// The table, locked for this thread alone.
+/// The table, locked for this thread alone. The program's handlers do not run before its end: they
+/// may touch memory, or change mappings.
 class Writing {
  public:
   Writing() {
@@ -62,6 +64,19 @@ class Writing {
   }
   Writing(const Writing&) = delete;
   Writing& operator=(const Writing&) = delete;
+
+ private:
+  const NoSignals quiet_;
+};
+
+/// The table, locked for threads that read it. The program's handlers do not run before its end.
+class Reading {
+ public:
+  Reading() : lock_(table().mutex) {}
+
+ private:
+  const NoSignals quiet_;
+  const std::shared_lock<std::shared_mutex> lock_;
 };
 
 inline std::uintptr_t number(const void* address) {

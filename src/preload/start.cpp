@@ -16,6 +16,7 @@
 #include "base/arena.hpp"
 #include "base/kept_descriptors.hpp"
 #include "base/log.hpp"
+#include "base/no_signals.hpp"
 #include "base/results.hpp"
 #include "os/handed_descriptors.hpp"
 #include "os/host_memory.hpp"
@@ -33,6 +34,22 @@ namespace tiermem::preload {
 namespace {
 
 constinit std::atomic<bool> g_started{false};
+constinit std::atomic<pid_t> g_own{0};
+
+// While a thread forks, its handlers do not run, because they could wait for locks that it holds,
+// and it is not cancelled.
+thread_local constinit NoSignals::Mask t_mask_before_fork = 0;
+thread_local constinit int t_cancel_before_fork = 0;
+
+void begin_quiet_fork() {
+  must(::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &t_cancel_before_fork));
+  t_mask_before_fork = NoSignals::block();
+}
+
+void end_quiet_fork() {
+  NoSignals::restore(t_mask_before_fork);
+  must(::pthread_setcancelstate(t_cancel_before_fork, nullptr));
+}
 
 constexpr std::uint64_t kArenaBytes = std::size_t{1} << 38;
 
@@ -106,6 +123,11 @@ std::size_t arena_bytes_under(std::uint64_t limit) {
   return std::bit_floor(std::min(kArenaBytes, limit / 16));
 }
 
+bool in_own_process() {
+  const pid_t own = g_own.load(std::memory_order_relaxed);
+  return own == 0 || own == ::getpid();
+}
+
 bool process_has_started() {
   return g_started.load(std::memory_order_acquire);
 }
@@ -124,6 +146,7 @@ void start_process() {
     must(::pthread_atfork(before_fork_of_program, after_fork_of_program_in_parent,
                           after_fork_of_program_in_child));
     must(::pthread_atfork(heap_before_fork, heap_after_fork_in_parent, heap_after_fork_in_child));
+    g_own.store(::getpid(), std::memory_order_relaxed);
     g_started.store(true, std::memory_order_release);
     return true;
   }();
@@ -131,18 +154,22 @@ void start_process() {
 }
 
 void before_fork_of_program() {
+  begin_quiet_fork();
   bring_stack(__builtin_frame_address(0));  // Later no thread can bring it in.
   lock_regions();
 }
 
 void after_fork_of_program_in_parent() {
   unlock_regions();
+  end_quiet_fork();
 }
 
 void after_fork_of_program_in_child() {
+  g_own.store(::getpid(), std::memory_order_relaxed);
   follow_fork_with_devices();
   renew_regions_lock();
   rejoin_run_in_child();
+  end_quiet_fork();
 }
 
 }  // namespace tiermem::preload

@@ -16,7 +16,11 @@ bool process_has_started();
 /// of it. Pure.
 std::size_t arena_bytes_under(std::uint64_t limit);
 
-/// The preload library's own part of a fork, before and after that of tiermem's context.
+/// Returns false in a child of vfork, which shares the memory of its parent.
+bool in_own_process();
+
+/// The preload library's own part of a fork, before and after that of tiermem's context. No signal
+/// of the program is served between the two.
 void before_fork_of_program();
 void after_fork_of_program_in_parent();
 void after_fork_of_program_in_child();

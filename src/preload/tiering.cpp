@@ -13,8 +13,11 @@
 #include "base/arena.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/no_cancel.hpp"
+#include "base/no_signals.hpp"
 #include "preload/run_page.hpp"
 #include "preload/share.hpp"
+#include "preload/start.hpp"
 #include "preload/wrap.hpp"
 #include "runtime/context_impl.hpp"
 #include "runtime/options.hpp"
@@ -68,6 +71,8 @@ std::uint64_t largest_file(const Config& config) {
 
 // `plain` is the process's bytes of plain memory.
 bool start(std::uint64_t plain) {
+  const NoCancel until_it_runs;
+  const NoSignals quiet;
   Stage expected = Stage::off;
   if (!g_stage.compare_exchange_strong(expected, Stage::starting)) {
     return false;
@@ -186,6 +191,9 @@ Context* context() {
 }
 
 void stop_tiering(const char* why) {
+  if (!in_own_process()) {
+    return;  // A child of vfork, which shares this memory.
+  }
   const Stage before = g_stage.exchange(Stage::stopped);
   if (before == Stage::off) {
     g_untold.store(why);  // The process may stay small.

@@ -48,13 +48,65 @@ bool is_question(const SystemCall& call) {
          call.arguments[1] == kQuestion.arguments[1];
 }
 
+// The kernel restores the mask of the interrupted code when the handler returns, so a change of the
+// mask is made there. The calls for it check the pointers, and their effect ends with the handler.
+long change_mask(const SystemCall& call, ucontext_t& interrupted) {
+  const auto [how, from, to, bytes, e, f] = call.arguments;
+  std::uint64_t before = 0, change = 0;
+  memcpy(&before, &interrupted.uc_sigmask, sizeof before);
+  if (const long checked = wrapped_call({call.number, {how, from, 0, bytes, e, f}}); checked != 0) {
+    return checked;
+  }
+  if (from != 0) {
+    memcpy(&change, reinterpret_cast<const void*>(from), sizeof change);
+    const std::uint64_t open = std::uint64_t{1} << (SIGSYS - 1) |
+                               std::uint64_t{1} << (SIGKILL - 1) |
+                               std::uint64_t{1} << (SIGSTOP - 1);
+    const std::uint64_t after = how == SIG_BLOCK     ? before | change
+                                : how == SIG_UNBLOCK ? before & ~change
+                                                     : change;
+    const std::uint64_t mask = after & ~open;
+    memcpy(&interrupted.uc_sigmask, &mask, sizeof mask);
+  }
+  if (to != 0) {
+    const long written = wrapped_call({call.number, {SIG_BLOCK, 0, to, bytes, e, f}});
+    if (written != 0) {
+      return written;
+    }
+    memcpy(reinterpret_cast<void*>(to), &before, sizeof before);
+  }
+  return 0;
+}
+
+// The same for the alternate stack, which the kernel restores, too.
+long change_stack(const SystemCall& call, ucontext_t& interrupted) {
+  const long result = wrapped_call(call);
+  if (result == 0 && call.arguments[0] != 0) {
+    memcpy(&interrupted.uc_stack, reinterpret_cast<const void*>(call.arguments[0]),
+           sizeof interrupted.uc_stack);
+  }
+  return result;
+}
+
+long make_call(const SystemCall& call, ucontext_t& interrupted) {
+  switch (call.number) {
+    case SYS_rt_sigprocmask:
+      return change_mask(call, interrupted);
+    case SYS_sigaltstack:
+      return change_stack(call, interrupted);
+    default:
+      return wrapped_call(call);
+  }
+}
+
 void on_sigsys(int number, siginfo_t* info, void* context) {
   if (info->si_code != kBySeccomp || info->si_errno != kMark) {
     call_programs_sigsys(number, info, context);
     return;
   }
   const int error = errno;
-  greg_t* const registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  ucontext_t& interrupted = *static_cast<ucontext_t*>(context);
+  greg_t* const registers = interrupted.uc_mcontext.gregs;
   SystemCall call{.number = info->si_syscall, .arguments = {}};
   constexpr std::array kArguments = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
   for (std::size_t i = 0; i < kArguments.size(); ++i) {
@@ -62,7 +114,9 @@ void on_sigsys(int number, siginfo_t* info, void* context) {
   }
   // tiermem's own threads never touch tiered memory, but a register may hold such an address.
   const bool own = inside_tiermem() && detail::thread_mark.malloc_ready == 0;
-  registers[REG_RAX] = is_question(call) ? kInForce : own ? pass(call) : wrapped_call(call);
+  registers[REG_RAX] = is_question(call) ? kInForce
+                       : own             ? pass(call)
+                                         : make_call(call, interrupted);
   errno = error;
 }
 

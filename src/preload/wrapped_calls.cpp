@@ -130,7 +130,8 @@ void swap_out(const Swapped& swapped, long result) {
 long made_while_there(const SystemCall& call) {
   constexpr int kTries = 64;
   const unsigned count = addresses_of(call.number);
-  std::size_t most = kPage;
+  // Calls without a line tell their sizes in many ways, and most are short.
+  std::size_t most = 16 * kPage;
   if (call.number == SYS_ioctl) {
     most = std::max<std::size_t>(most, _IOC_SIZE(call.arguments[1]));
   }
@@ -142,7 +143,8 @@ long made_while_there(const SystemCall& call) {
       any = any || bytes != 0;
     }
     const long result = pass_and_wait(call);
-    if (result != -EFAULT || !any || tries == kTries) {
+    // The kernel has taken the message out of the queue.
+    if (result != -EFAULT || !any || tries == kTries || call.number == SYS_msgrcv) {
       return result;
     }
     if (tries > 4) {

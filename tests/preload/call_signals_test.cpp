@@ -61,6 +61,100 @@ struct Pipe {
   int ends[2];
 };
 
+volatile unsigned char g_seen = 0;
+Evicted* g_read_by_handler = nullptr;
+
+void read_absent_memory(int) {
+  for (std::size_t at = 0; at < g_read_by_handler->bytes(); at += 16 * kPage) {
+    g_seen = static_cast<unsigned char>(g_read_by_handler->at()[at]);
+  }
+}
+
+/// Runs `work` while a timer interrupts it by a handler that reads evicted memory, and advises.
+template <typename Work>
+void interrupt(Work work, void (*handler)(int)) {
+  Evicted memory(4 * kMiB);
+  memset(memory.at(), 1, memory.bytes());
+  g_read_by_handler = &memory;
+  on_signal(SIGALRM, handler);
+  const itimerval often{{0, 1000}, {0, 1000}};
+  ASSERT_EQ(setitimer(ITIMER_REAL, &often, nullptr), 0);
+  for (int round = 0; round < 60; ++round) {
+    (void)madvise(memory.at(), memory.bytes(), MADV_PAGEOUT);
+    work();
+  }
+  const itimerval never{};
+  ASSERT_EQ(setitimer(ITIMER_REAL, &never, nullptr), 0);
+  on_signal(SIGALRM, SIG_DFL);
+}
+
+// The movers stand still for a fork. A handler that touched absent memory then would wait for ever.
+TEST(CallSignals, handler_touches_absent_memory_while_its_thread_forks) {
+  interrupt(
+      [] {
+        const pid_t child = fork();
+        if (child == 0) {
+          _exit(7);
+        }
+        int status = 0;
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+        }
+        ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+      },
+      read_absent_memory);
+}
+
+// The calls hold locks that the mover, or the handler's own call, would wait for.
+TEST(CallSignals, handler_touches_and_changes_memory_while_its_thread_maps) {
+  const auto map = [] {
+    for (int i = 0; i < 20; ++i) {
+      void* const at =
+          mmap(nullptr, 2 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      ASSERT_NE(at, MAP_FAILED);
+      ASSERT_EQ(mprotect(at, kMiB, PROT_READ), 0);
+      ASSERT_EQ(munmap(at, 2 * kMiB), 0);
+    }
+  };
+  interrupt(map, read_absent_memory);
+  interrupt(map, [](int) {
+    std::byte* const at = g_read_by_handler->at();
+    (void)mprotect(at, kPage, PROT_READ);
+    (void)mprotect(at, kPage, PROT_READ | PROT_WRITE);
+  });
+}
+
+// The kernel keeps the mask of the interrupted code, and the call is made in a handler where it is
+// wrapped.
+TEST(CallSignals, mask_and_alternate_stack_in_evicted_memory_are_set) {
+  Evicted memory(kMiB);
+  auto* const sets = reinterpret_cast<sigset_t*>(memory.at());
+  sigemptyset(&sets[0]);
+  sigaddset(&sets[0], SIGUSR1);
+  memory.evict();
+  ASSERT_EQ(sigprocmask(SIG_BLOCK, &sets[0], &sets[100]), 0);
+  EXPECT_EQ(sigismember(&sets[100], SIGUSR1), 0);
+  sigset_t now;
+  ASSERT_EQ(sigprocmask(SIG_BLOCK, nullptr, &now), 0);
+  EXPECT_EQ(sigismember(&now, SIGUSR1), 1);
+  memory.evict();
+  sigset_t* volatile same = &sets[0];
+  ASSERT_EQ(pthread_sigmask(SIG_UNBLOCK, &sets[0], same), 0);
+  EXPECT_EQ(sigismember(&sets[0], SIGUSR1), 1);
+  ASSERT_EQ(sigprocmask(SIG_BLOCK, nullptr, &now), 0);
+  EXPECT_EQ(sigismember(&now, SIGUSR1), 0);
+
+  static char stack[1 << 16];
+  auto* const named = reinterpret_cast<stack_t*>(memory.at() + 64 * kPage);
+  *named = {};
+  named->ss_sp = stack;
+  named->ss_size = sizeof stack;
+  stack_t before{}, after{};
+  memory.evict();
+  ASSERT_EQ(sigaltstack(named, &before), 0);
+  ASSERT_EQ(sigaltstack(&before, &after), 0);
+  EXPECT_EQ(after.ss_sp, stack);
+}
+
 TEST(Locks, in_evicted_memory_hold_and_wake) {
   struct Shared {
     std::mutex mutex;

@@ -308,6 +308,34 @@ TEST(Pipes, that_are_full_refuse_a_splice_of_plain_memory_that_may_not_wait) {
   close(ends[1]);
 }
 
+// As with plain memory: what there is room for, and no wait but for the first page.
+TEST(Pipes, take_as_much_tiered_memory_as_they_have_room_for) {
+  Evicted memory(kMiB);
+  put_words(memory.at(), kMiB, 1);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const int room = fcntl(ends[1], F_GETPIPE_SZ);
+  const iovec part{memory.at(), kMiB};
+  memory.evict();
+  const ssize_t spliced = vmsplice(ends[1], &part, 1, 0);
+  EXPECT_EQ(spliced, room);
+  EXPECT_EQ(vmsplice(ends[1], &part, 1, SPLICE_F_NONBLOCK), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  std::vector<std::byte> copy(static_cast<std::size_t>(room));
+  ASSERT_EQ(read(ends[0], copy.data(), copy.size()), room);
+  EXPECT_EQ(wrong_words(copy.data(), copy.size(), 1), 0u);
+  EXPECT_EQ(vmsplice(ends[0], &part, 1, SPLICE_F_NONBLOCK), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(vmsplice(ends[1], &part, 1, 1U << 20), -1);
+  EXPECT_EQ(errno, EINVAL);
+  const File file;
+  EXPECT_EQ(vmsplice(file.fd(), &part, 1, 0), -1);
+  EXPECT_EQ(errno, EBADF);
+  EXPECT_EQ(syscall(SYS_vmsplice, ends[1], &part, 1, 0), room);  // By number, too.
+  close(ends[0]);
+  close(ends[1]);
+}
+
 // A wrapped call has limited room for control data. The message stays in the socket.
 TEST(Messages, with_too_much_room_for_control_data_are_refused) {
   if (getenv("TIERMEM_WRAP_SYSCALLS") == nullptr) {

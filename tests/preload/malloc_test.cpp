@@ -31,6 +31,31 @@ std::uintptr_t number(const void* p) {
   return reinterpret_cast<std::uintptr_t>(p);
 }
 
+extern "C" {
+void* __libc_malloc(size_t bytes);
+void* __libc_realloc(void* block, size_t bytes);
+void* __libc_memalign(size_t align, size_t bytes);
+void __libc_free(void* block);
+}
+
+// Programs and libraries that know glibc's own names mix them with the others.
+TEST(Malloc, names_of_glibc_are_served_by_the_same_heap) {
+  for (const std::size_t bytes : kSizes) {
+    void* block = __libc_malloc(bytes);
+    ASSERT_NE(block, nullptr);
+    EXPECT_GE(malloc_usable_size(block), bytes);
+    block = realloc(block, bytes + 1);
+    ASSERT_NE(block, nullptr);
+    block = __libc_realloc(block, 2 * bytes);
+    ASSERT_NE(block, nullptr);
+    free(block);
+    __libc_free(malloc(bytes));
+    void* const aligned = __libc_memalign(256, bytes);
+    EXPECT_EQ(number(aligned) % 256, 0u);
+    free(aligned);
+  }
+}
+
 TEST(Malloc, is_served_by_the_preload_library) {
   Dl_info info{};
   ASSERT_NE(dladdr(dlsym(RTLD_DEFAULT, "malloc"), &info), 0);

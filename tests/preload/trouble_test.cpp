@@ -132,6 +132,13 @@ TEST(Inner, DISABLED_closes_all_descriptors) {
   EXPECT_EQ(wrong_words(block, 4 * kBudget, 2), 0u);
   closefrom(3);
   EXPECT_EQ(wrong_words(block, 4 * kBudget, 2), 0u);
+  for (int fd = 3; fd < 2048; ++fd) {  // By their numbers, too.
+    syscall(SYS_close, fd);
+    syscall(SYS_dup2, 0, fd);
+    syscall(SYS_close, fd);
+  }
+  EXPECT_EQ(syscall(SYS_close_range, 3, ~0U, 0), 0);
+  EXPECT_EQ(wrong_words(block, 4 * kBudget, 2), 0u);
 }
 
 // tests/unit/run_process_test.cpp, which has the run's page, starts these two.
