@@ -26,18 +26,18 @@ enum class UsesReserve : bool { no, yes };
 /// - Errors: throws std::system_error if no thread can be created.
 template <UsesReserve kReserve = UsesReserve::yes, typename Body>
 std::thread own_thread(const char* name, Body body) {
-  struct NoSignals {
-    NoSignals() {
+  struct BlockedSignals {
+    BlockedSignals() {
       sigset_t all;
       must(::sigfillset(&all));
       must(::sigdelset(&all, SIGBUS));
       must(::sigdelset(&all, SIGSEGV));
       must(::pthread_sigmask(SIG_SETMASK, &all, &before));
     }
-    ~NoSignals() { must(::pthread_sigmask(SIG_SETMASK, &before, nullptr)); }
+    ~BlockedSignals() { must(::pthread_sigmask(SIG_SETMASK, &before, nullptr)); }
     sigset_t before;
   };
-  const NoSignals until_it_runs;
+  const BlockedSignals until_it_runs;
   return std::thread([name, body = std::move(body)]() mutable {
     const ArenaScope inside;
     std::optional<ReserveScope> reserve;

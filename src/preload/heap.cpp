@@ -46,7 +46,7 @@ struct ForkHandlers {
 };
 constinit ForkHandlers g_at_fork{};
 // jemalloc 5.3 makes its locks anew in a child, except for that of its map of extents: a child
-// could wait for a thread that was adding to the map. What the lock guards is right at each
+// could wait for a thread that was adding to the map. The data behind it are right at each
 // instant. It is behind a pointer (rtree_s); versions without this map do not link.
 constexpr std::size_t kLockOfMap = sizeof(void*);
 

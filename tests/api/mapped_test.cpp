@@ -557,7 +557,6 @@ TEST_F(MappedBuffers, a_touch_beyond_all_room_is_a_bus_error_with_a_sentence) {
   ASSERT_GE(said, 0);
   const pid_t child = fork();
   if (child == 0) {
-    signal(SIGBUS, SIG_DFL);
     dup2(said, STDERR_FILENO);
     auto own = Context::create("dram=8M; nvme=off");
     auto buffer = own.ok() ? (*own)->alloc(32 * kMiB, {.flags = kMapped}) : own.status().clone();
