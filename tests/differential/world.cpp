@@ -871,7 +871,8 @@ void World::copy(const Call& call) {
     status = tm_op_wait(side.context, &op, 1, -1);
   }
   if (now) {
-    expect("copy", status, {wanted, TM_BUSY});
+    // "Busy" would say of an operation that it goes on.
+    expect("copy", status, {wanted, later ? TM_TIMED_OUT : TM_BUSY});
   } else {
     expect("copy", status, {wanted});
   }
