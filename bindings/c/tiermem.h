@@ -382,7 +382,8 @@ TIERMEM_API tm_status tm_alloc(tm_context* context, uint64_t bytes,
  * - `options`: may be NULL.
  * - Ownership: as for tm_alloc().
  * - Errors:
- *   - #TM_INVALID_ARGUMENT: the path is not a file, or the range is outside it.
+ *   - #TM_INVALID_ARGUMENT: the path is not a file, or the range is outside it; `offset` is not
+ *     a multiple of the alignment of the options.
  *   - #TM_IO_ERROR with errno: the file is not usable.
  *   - #TM_UNSUPPORTED: #TM_MAPPED without #TM_PRIVATE where userfaultfd is refused; a flag that
  *     adopted files do not have.
@@ -571,8 +572,8 @@ TIERMEM_API tm_status tm_copy(tm_context* context, tm_copy_item* list, size_t n,
  * - {#TM_ANY, 0}: the object is memory of mapped buffers, so objects may exceed DRAM. A touch
  *   behaves as for tm_address(). Where there are no mapped buffers (#TM_CAN_MAP), the object stays
  *   in DRAM.
- * - {#TM_NUMA, n} or {#TM_PMEM, n} of the context: the object stays in this memory. If its budget
- * is full, the bytes of buffers leave it, and the object never goes to another memory.
+ * - {#TM_NUMA, n} or {#TM_PMEM, n} of the context: the object stays in this memory. If its
+ *   budget is full, the bytes of buffers leave it, and the object never goes to another memory.
  * - {#TM_GPU, 0}: the object is device memory, as from cudaMalloc(). Its device address never
  *   changes and is a multiple of 2 MiB. Its bytes stay on the device, except while tm_gpu_pause()
  *   has moved them. The object belongs to the set that tm_gpu_tag() last named in the calling
@@ -874,7 +875,8 @@ TIERMEM_API tm_status tm_evict(tm_context* context, const tm_access* list, size_
  * - `advice`: #TM_ADVICE_NORMAL to #TM_NEXT_USE.
  * - `value`: for the hints that define one; else 0.
  * - Errors: those of bad ranges. #TM_UNAVAILABLE: #TM_PREFERRED, and the context does not have the
- *   tier that a range names.
+ *   tier that a range names. #TM_IO_ERROR: #TM_DONT_NEED of a part of an extent of a file that has
+ *   changed or cannot be read.
  */
 TIERMEM_API tm_status tm_advise(tm_context* context, const tm_access* list, size_t n,
                                 uint32_t advice, uint64_t value);
@@ -1149,7 +1151,7 @@ TIERMEM_API tm_status tm_op_poll(tm_context* context, tm_op op);
  * - Errors, nothing is consumed:
  *   - #TM_TIMED_OUT: some operations have not completed; the same list may be waited for again.
  *     Where an operation has a timeout of its own, this may be its result: tm_op_poll() then
- * returns #TM_INVALID_ARGUMENT, as all of the list were consumed.
+ *     returns #TM_INVALID_ARGUMENT, as all of the list were consumed.
  *   - #TM_BUSY: another thread waits for one of them.
  *   - #TM_INVALID_ARGUMENT: one does not exist, was consumed, or is in a queue.
  */

@@ -129,7 +129,8 @@ class TIERMEM_API Context {
   /// - `length`: 0 means up to the end of the file.
   /// - Errors:
   ///   - io_error with errno.
-  ///   - invalid_argument: there is no such file, or the range is outside it.
+  ///   - invalid_argument: there is no such file, or the range is outside it; `offset` is not a
+  ///     multiple of BufferOptions::alignment.
   ///   - unsupported: a flag that adopted files do not have; kMapped without kPrivate where
   ///     userfaultfd is refused.
   Result<Buffer> adopt_file(const char* path, std::uint64_t offset = 0, std::uint64_t length = 0,
@@ -217,7 +218,8 @@ class TIERMEM_API Context {
   /// Gives a hint for ranges. `value` is for the hints that define one; else 0.
   ///
   /// - Errors: those of bad ranges. unavailable: Advice::preferred, and the context does not have
-  ///   the tier that a range names.
+  ///   the tier that a range names. io_error: Advice::dont_need of a part of an extent of a file
+  ///   that has changed or cannot be read.
   Status advise(std::span<const Access> list, Advice advice, std::uint64_t value = 0);
   /// Copies bytes of a buffer to `to`. The calling thread copies, one extent after the other: the
   /// result is not one atomic snapshot.

@@ -3,6 +3,7 @@
 // it interrupts.
 #pragma once
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -59,6 +60,24 @@ class NoSignals {
   static inline __thread Mask t_old __attribute__((tls_model("initial-exec"))) = 0;
 
   const Mask before_;
+};
+
+/// Neither handlers of the program nor a cancellation interrupt the thread from hold() to allow().
+/// For sections that begin and end in different functions, as a fork does. A plain value.
+struct Interruptions {
+  static Interruptions hold() noexcept {
+    Interruptions before{};
+    must(::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before.cancel));
+    before.mask = NoSignals::block();
+    return before;
+  }
+  void allow() const noexcept {
+    NoSignals::restore(mask);
+    must(::pthread_setcancelstate(cancel, nullptr));
+  }
+
+  NoSignals::Mask mask = 0;
+  int cancel = 0;
 };
 
 }  // namespace tiermem

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "preload/call_shapes.hpp"
 #include "preload/kernel.hpp"
@@ -111,37 +112,33 @@ long call_on_memory(long number, const std::uint64_t (&a)[6]) {
 // send by copying if the kernel does not offer zero-copy. Also before anything is tiered, because
 // the option stays.
 bool refuses_option(int level, int name) {
-  const bool refuses = level == SOL_SOCKET && name == SO_ZEROCOPY && !inside_tiermem();
-  errno = refuses ? EOPNOTSUPP : errno;
-  return refuses;
+  if (level != SOL_SOCKET || name != SO_ZEROCOPY || inside_tiermem()) {
+    return false;
+  }
+  errno = EOPNOTSUPP;
+  return true;
 }
 
 // Makes the calls of descriptors, and those that refer to pages, as libc's functions do. Returns
-// false for any other call.
-bool call_as_function(long number, const std::uint64_t (&a)[6], long& result) {
+// nothing for any other call.
+std::optional<long> call_as_function(long number, const std::uint64_t (&a)[6]) {
   const auto whole = [&](unsigned i) { return static_cast<int>(a[i]); };
   switch (number) {
     case SYS_close:
-      result = ::close(whole(0));
-      return true;
+      return ::close(whole(0));
     case SYS_close_range:
-      result = ::close_range(static_cast<unsigned>(a[0]), static_cast<unsigned>(a[1]), whole(2));
-      return true;
+      return ::close_range(static_cast<unsigned>(a[0]), static_cast<unsigned>(a[1]), whole(2));
     case SYS_dup2:
-      result = ::dup2(whole(0), whole(1));
-      return true;
+      return ::dup2(whole(0), whole(1));
     case SYS_dup3:
-      result = ::dup3(whole(0), whole(1), whole(2));
-      return true;
+      return ::dup3(whole(0), whole(1), whole(2));
     case SYS_vmsplice:
-      result = ::vmsplice(whole(0), reinterpret_cast<const iovec*>(a[1]), a[2],
-                          static_cast<unsigned>(a[3]));
-      return true;
+      return ::vmsplice(whole(0), reinterpret_cast<const iovec*>(a[1]), a[2],
+                        static_cast<unsigned>(a[3]));
     case SYS_setsockopt:
-      result = -1;
-      return refuses_option(whole(1), whole(2));
+      return refuses_option(whole(1), whole(2)) ? std::optional<long>(-1) : std::nullopt;
     default:
-      return false;
+      return std::nullopt;
   }
 }
 
@@ -200,11 +197,12 @@ __attribute__((visibility("hidden"))) long tiermem_syscall_slowly(long number, s
   if (is_on_memory(number)) {
     return call_on_memory(number, arguments);
   }
-  long result = -ENOSYS;
-  if (!tiermem::inside_tiermem() && call_as_function(number, arguments, result)) {
-    return result;
+  if (!tiermem::inside_tiermem()) {
+    if (const std::optional<long> answer = call_as_function(number, arguments)) {
+      return *answer;
+    }
   }
-  result = -ENOSYS;
+  long result = -ENOSYS;
   if (!wrapping() || (!is_refused(number) && !refers_to_regions(number, arguments))) {
     result = pass({number, {a, b, c, d, e, f}});
   } else if (!is_refused(number)) {

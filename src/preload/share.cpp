@@ -22,6 +22,7 @@
 #include "base/results.hpp"
 #include "preload/region.hpp"
 #include "preload/run_page.hpp"
+#include "preload/start.hpp"
 #include "preload/tiering.hpp"
 #include "runtime/context_impl.hpp"
 
@@ -72,7 +73,6 @@ constinit std::uint64_t g_in_slots = 0, g_of_parent = 0;
 // The parent's counters when it forked this process.
 constinit Stats g_inherited{};
 constinit std::uint64_t g_inherited_for_room_ns = 0;
-constinit std::atomic<pid_t> g_process{0};          // The process that the context belongs to.
 constinit std::atomic<std::uint64_t> g_brought{0};  // Since the fork.
 constinit std::atomic<bool> g_lifted{false};        // keep_to_no_budget() was called.
 
@@ -224,7 +224,6 @@ void tell_not_tiered(const std::string& why) {
 }
 
 void follow_run(Context& context) {
-  g_process.store(::getpid());
   if (!seat().joined()) {
     return;
   }
@@ -232,7 +231,7 @@ void follow_run(Context& context) {
 }
 
 void keep_to_no_budget() {
-  if (Context* const tiers = context(); tiers != nullptr && g_process.load() == ::getpid()) {
+  if (Context* const tiers = context(); tiers != nullptr && in_own_process()) {
     g_lifted.store(true);
     lift_budget(*tiers);
   }
@@ -241,7 +240,7 @@ void keep_to_no_budget() {
 void end_run() {
   Context* const tiers = context();
   // A process created without our knowledge has no mover that answers.
-  if (tiers == nullptr || !tiers->impl().open() || g_process.load() != ::getpid()) {
+  if (tiers == nullptr || !tiers->impl().open() || !in_own_process()) {
     return;
   }
   const ArenaScope inside;
@@ -260,7 +259,6 @@ void end_run() {
 }
 
 void rejoin_run_in_child() {
-  g_process.store(::getpid());
   g_pid.store(static_cast<std::uint32_t>(::getpid()));
   Context* const tiers = context();
   if (tiers == nullptr || !seat().joined()) {

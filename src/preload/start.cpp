@@ -38,18 +38,7 @@ constinit std::atomic<pid_t> g_own{0};
 
 // While a thread forks, its handlers do not run, because they could wait for locks that it holds,
 // and it is not cancelled.
-thread_local constinit NoSignals::Mask t_mask_before_fork = 0;
-thread_local constinit int t_cancel_before_fork = 0;
-
-void begin_quiet_fork() {
-  must(::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &t_cancel_before_fork));
-  t_mask_before_fork = NoSignals::block();
-}
-
-void end_quiet_fork() {
-  NoSignals::restore(t_mask_before_fork);
-  must(::pthread_setcancelstate(t_cancel_before_fork, nullptr));
-}
+thread_local constinit Interruptions t_interruptions{};
 
 constexpr std::uint64_t kArenaBytes = std::size_t{1} << 38;
 
@@ -154,14 +143,14 @@ void start_process() {
 }
 
 void before_fork_of_program() {
-  begin_quiet_fork();
+  t_interruptions = Interruptions::hold();
   bring_stack(__builtin_frame_address(0));  // Later no thread can bring it in.
   lock_regions();
 }
 
 void after_fork_of_program_in_parent() {
   unlock_regions();
-  end_quiet_fork();
+  t_interruptions.allow();
 }
 
 void after_fork_of_program_in_child() {
@@ -169,7 +158,7 @@ void after_fork_of_program_in_child() {
   follow_fork_with_devices();
   renew_regions_lock();
   rejoin_run_in_child();
-  end_quiet_fork();
+  t_interruptions.allow();
 }
 
 }  // namespace tiermem::preload

@@ -39,23 +39,10 @@ constinit std::mutex g_contexts_mutex;
 constinit Immortal<Vector<Context::Impl*>> g_contexts;
 constinit std::atomic<std::uint64_t> g_forks_behind{0};
 
-// The forking thread, while movers stand still for it. A handler of the program that touched absent
-// memory would wait for ever, and a cancellation would leave them standing.
-struct Quiet {
-  NoSignals::Mask mask;
-  int cancel;
-};
-Quiet g_quiet;  // Guarded by g_contexts_mutex.
-
-void begin_quiet(Quiet& quiet) {
-  must(::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &quiet.cancel));
-  quiet.mask = NoSignals::block();
-}
-
-void end_quiet(const Quiet& quiet) {
-  NoSignals::restore(quiet.mask);
-  must(::pthread_setcancelstate(quiet.cancel, nullptr));
-}
+// While movers stand still for a fork, a handler of the program that touched absent
+// memory would wait for ever, and a cancellation would leave them standing. Guarded by
+// g_contexts_mutex.
+Interruptions g_interruptions;
 
 }  // namespace
 
@@ -124,10 +111,9 @@ bool register_fork_handlers() {
 void before_fork() {
   const ArenaScope inside;
   const ReserveScope reserve;
-  Quiet quiet;
-  begin_quiet(quiet);
+  const Interruptions held = Interruptions::hold();
   g_contexts_mutex.lock();
-  g_quiet = quiet;
+  g_interruptions = held;
   for (Context::Impl* impl : *g_contexts) {
     impl->before_fork();
   }
@@ -152,9 +138,9 @@ void after_fork_in_parent() {
   for (Context::Impl* impl : *g_contexts) {
     impl->after_fork_in_parent();
   }
-  const Quiet quiet = g_quiet;
+  const Interruptions held = g_interruptions;
   g_contexts_mutex.unlock();
-  end_quiet(quiet);
+  held.allow();
 }
 
 std::uint64_t forks_behind() noexcept {
@@ -173,9 +159,9 @@ void after_fork_in_child() {
   heap::Magazines::after_fork_in_child();
   heap::Magazines::after_fork();
   std::erase_if(*g_contexts, [](Context::Impl* impl) { return !impl->after_fork_in_child(); });
-  const Quiet quiet = g_quiet;
+  const Interruptions held = g_interruptions;
   g_contexts_mutex.unlock();
-  end_quiet(quiet);
+  held.allow();
 }
 
 void Context::Impl::enlist() {

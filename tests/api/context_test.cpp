@@ -436,6 +436,38 @@ TEST_F(ContextTest, a_stream_visits_every_chunk_in_order) {
   EXPECT_EQ(seen, buffer->size());
 }
 
+// Objects in DRAM leave 1 MiB, in which no frame of 2 MiB fits.
+TEST_F(ContextTest, small_extents_without_room_for_the_frame_that_they_share_say_so) {
+  auto context = make("7M");
+  std::vector<void*> objects;
+  for (int i = 0; i < 6; ++i) {
+    auto object = context->malloc_at({Kind::dram, 0}, kMiB);
+    ASSERT_TRUE(object.ok()) << object.message();
+    objects.push_back(*object);
+  }
+  const auto small = context->alloc(64 << 10, {.extent_bytes = 64 << 10});
+  ASSERT_TRUE(small.ok()) << small.message();
+  const auto view = small->acquire(kWrite, 0, 0, Timeout::seconds(10));
+  EXPECT_EQ(view.code(), Code::no_capacity);
+  EXPECT_SAYS(view, "share frames of 2.00 MiB");
+  for (void* const object : objects) {
+    EXPECT_TRUE(context->free_ptr(object).ok());
+  }
+}
+
+// One page in 3 MiB: its records cost more than the page.
+TEST_F(ContextTest, records_of_extents_that_fill_the_budget_are_named) {
+  auto context = make("8M");
+  auto buffer = context->alloc(std::uint64_t{16} << 30, {.extent_bytes = 4096});
+  ASSERT_TRUE(buffer.ok()) << buffer.message();
+  for (std::uint64_t at = 0; at < buffer->size(); at += 3 * kMiB) {
+    ASSERT_TRUE(buffer->acquire(kWrite, at, 8, Timeout::seconds(10)).ok()) << at;
+  }
+  const auto refused = buffer->acquire(kRead, 0, 4 * kMiB, Timeout::seconds(10));
+  EXPECT_EQ(refused.code(), Code::no_capacity);
+  EXPECT_SAYS(refused, "records of extents that were touched take");
+}
+
 TEST_F(ContextTest, bytes_do_not_migrate_to_a_tier_that_does_not_exist) {
   auto context = make("16M");
   auto buffer = context->alloc(kMiB);

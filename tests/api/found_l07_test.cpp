@@ -106,14 +106,8 @@ TEST(FaultsFound, L07_buffer_of_another_context_is_refused_by_every_call) {
        }},
       {"read", [&] { return here.read(foreign, 0, bytes.data(), 64); }},
       {"write", [&] { return here.write(foreign, 0, bytes.data(), 64); }},
-      {"copy",
-       [&] {
-         return here.copy({&item, 1});
-       }},
-      {"copy without promoting",
-       [&] {
-         return here.copy({&item, 1}, kNoPromote);
-       }},
+      {"copy", [&] { return here.copy({&item, 1}); }},
+      {"copy without promoting", [&] { return here.copy({&item, 1}, kNoPromote); }},
       {"gather", [&] { return here.gather(from_foreign, bytes.data()); }},
       {"gather op",
        [&] { return here.gather(from_foreign, bytes.data(), Timeout::forever(), &op); }},

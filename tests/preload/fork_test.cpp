@@ -179,6 +179,41 @@ TEST(Fork, while_threads_write) {
   EXPECT_EQ(blocks.wrong(1), 0u);
 }
 
+// The child allocates as well, in sizes for which the heap takes new memory. The locks of threads
+// that were allocating do not exist there.
+TEST(Fork, while_threads_allocate_then_the_child_allocates) {
+  std::atomic<bool> stop{false};
+  const auto allocate = [](std::size_t round) {
+    for (std::size_t i = 0; i < 50; ++i) {
+      const std::size_t bytes = (round * 7919 + i * 104729) % 400'000;
+      auto* const block = static_cast<char*>(malloc(bytes + 1));
+      block[bytes] = 1;
+      free(block);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (std::size_t round = 0; !stop; ++round) {
+        allocate(round);
+      }
+    });
+  }
+  for (std::size_t round = 0; round < 40; ++round) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      allocate(round + 1);
+      _exit(0);
+    }
+    EXPECT_EQ(exit_of(child), 0) << round;
+  }
+  stop = true;
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
 /// Returns the address of the calling thread's table of thread-local storage.
 void* thread_table() {
 #if defined(__x86_64__)
