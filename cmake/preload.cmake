@@ -29,8 +29,9 @@ add_custom_target(jemalloc_renamed DEPENDS ${jemalloc})
 
 file(GLOB preload_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/preload/*.cpp)
 if(TIERMEM_SANITIZE)
-  # malloc is the sanitizer's, which calls dlsym and setrlimit before it has its own memory.
-  list(FILTER preload_sources EXCLUDE REGEX "/(malloc|dlsym|rlimits|own_fmt)\\.cpp$")
+  # malloc is the sanitizer's. Before it has its own memory, it calls dlsym and setrlimit and registers
+  # handlers of fork.
+  list(FILTER preload_sources EXCLUDE REGEX "/(malloc|dlsym|rlimits|fork_handlers|own_fmt)\\.cpp$")
 endif()
 add_library(tiermem_preload SHARED ${preload_sources})
 add_dependencies(tiermem_preload jemalloc_renamed)

@@ -29,49 +29,113 @@ bool known(int fd) {
   return fd >= 0 && fd < kMost;
 }
 
-// Duplicates a descriptor to a number of at least `least`, which may exceed the limit of the
-// process. The limit is raised during the call; the only effect on other threads is that they may
-// open one more file.
-int duplicate_above(int fd, int least) {
-  static constinit std::atomic_flag raising;
-  while (raising.test_and_set(std::memory_order_acquire)) {
-  }
-  rlimit limit{};
-  const bool known_limit = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
-  const auto wanted = static_cast<rlim_t>(least) + kAtMost;
-  const bool raises = known_limit && limit.rlim_cur < wanted && limit.rlim_cur < limit.rlim_max;
-  if (raises) {
-    const rlimit more{std::min(wanted, limit.rlim_max), limit.rlim_max};
-    best_effort(::setrlimit(RLIMIT_NOFILE, &more), "the duplicate then gets no number there");
-  }
-  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, least);
-  if (raises) {
-    best_effort(::setrlimit(RLIMIT_NOFILE, &limit), "a program may always lower its limit");
-  }
-  raising.clear(std::memory_order_release);
-  return moved;
+void mark(int fd) {
+  g_kept[static_cast<unsigned>(fd) / 64].fetch_or(bit_of(fd));
 }
+
+void unmark(int fd) {
+  g_kept[static_cast<unsigned>(fd) / 64].fetch_and(~bit_of(fd));
+}
+
+// Room for descriptors of tiermem while it works. The soft limit is raised until it ends. Where the
+// hard limit is as low, some numbers are in stock. The process has one limit, so the first one
+// begins and the last one ends.
+class Room {
+ public:
+  void begin(int least) {
+    const Turn turn(*this);
+    if (count_++ != 0 || ::getrlimit(RLIMIT_NOFILE, &before_) != 0) {
+      return;
+    }
+    const rlim_t wanted = std::max(before_.rlim_cur, static_cast<rlim_t>(least)) + kAtMost;
+    raised_ = {std::min(wanted, before_.rlim_max), before_.rlim_max};
+    if (raised_.rlim_cur > before_.rlim_cur) {
+      best_effort(::setrlimit(RLIMIT_NOFILE, &raised_), "then there is no more room than before");
+    } else {
+      use_stock();
+    }
+  }
+  void end(int least) {
+    const Turn turn(*this);
+    rlimit now{};
+    if (--count_ != 0 || ::getrlimit(RLIMIT_NOFILE, &now) != 0) {
+      return;
+    }
+    if (raised_.rlim_cur <= before_.rlim_cur) {
+      fill_stock(least);
+    } else if (now.rlim_cur == raised_.rlim_cur) {  // The program has not changed it.
+      now.rlim_cur = before_.rlim_cur;
+      best_effort(::setrlimit(RLIMIT_NOFILE, &now), "a program may always lower its limit");
+    }
+  }
+  void follow_fork(int least) {
+    busy_.clear(std::memory_order_relaxed);
+    if (count_ != 0) {
+      count_ = 1;
+      end(least);
+    }
+  }
+
+ private:
+  struct Turn {
+    explicit Turn(Room& room) : busy(room.busy_) {
+      while (busy.test_and_set(std::memory_order_acquire)) {
+      }
+    }
+    ~Turn() { busy.clear(std::memory_order_release); }
+    std::atomic_flag& busy;
+  };
+  void use_stock() {
+    for (; in_stock_ > 0; --in_stock_) {
+      const int fd = stock_[in_stock_ - 1];
+      unmark(fd);
+      best_effort(::syscall(SYS_close, fd), "the descriptor is gone in any case");
+    }
+  }
+  void fill_stock(int least) {
+    const int any = ::open("/", O_PATH | O_CLOEXEC);
+    for (int fd = any; fd >= 0 && in_stock_ < stock_.size();) {
+      fd = ::fcntl(any, F_DUPFD_CLOEXEC, least);
+      if (fd >= 0 && known(fd)) {
+        mark(fd);
+        stock_[in_stock_++] = fd;
+      }
+    }
+    if (any >= 0) {
+      best_effort(::syscall(SYS_close, any), "the descriptor is gone in any case");
+    }
+  }
+
+  std::atomic_flag busy_;
+  // Guarded by busy_.
+  unsigned count_ = 0;
+  rlimit before_{}, raised_{};
+  std::array<int, 24> stock_{};  // A child of fork opens about as many, with files of some devices.
+  std::size_t in_stock_ = 0;
+};
+constinit Room g_room;
 
 }  // namespace
 
 int keep_descriptor(int fd) noexcept {
   const int least = g_least.load(std::memory_order_relaxed);
   if (fd >= 0 && fd < least) {
-    const int moved = duplicate_above(fd, least);
+    const BeyondLimit room;
+    const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, least);
     if (moved >= 0) {
       best_effort(::syscall(SYS_close, fd), "the descriptor is gone in any case");
       fd = moved;
     }
   }
   if (known(fd)) {
-    g_kept[static_cast<unsigned>(fd) / 64].fetch_or(bit_of(fd));
+    mark(fd);
   }
   return fd;
 }
 
 void forget_descriptor(int fd) noexcept {
   if (known(fd)) {
-    g_kept[static_cast<unsigned>(fd) / 64].fetch_and(~bit_of(fd));
+    unmark(fd);
   }
 }
 
@@ -88,6 +152,22 @@ bool is_kept(int fd) noexcept {
 
 void keep_descriptors_above(int least) noexcept {
   g_least.store(least);
+}
+
+void kept_descriptors_follow_fork() noexcept {
+  g_room.follow_fork(g_least.load(std::memory_order_relaxed));
+}
+
+BeyondLimit::BeyondLimit() noexcept {
+  if (const int least = g_least.load(std::memory_order_relaxed); least != 0) {
+    g_room.begin(least);
+  }
+}
+
+BeyondLimit::~BeyondLimit() {
+  if (const int least = g_least.load(std::memory_order_relaxed); least != 0) {
+    g_room.end(least);
+  }
 }
 
 }  // namespace tiermem

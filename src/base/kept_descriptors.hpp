@@ -17,4 +17,19 @@ bool is_kept(int fd) noexcept;
 /// do not collide with numbers that a program chooses itself.
 void keep_descriptors_above(int least) noexcept;
 
+/// [child of fork, its only thread] Forgets what threads of the parent were doing here.
+void kept_descriptors_follow_fork() noexcept;
+
+/// While one exists, the process may open descriptors although the program has used up its own:
+/// beyond the soft limit, or some that the first one left in stock. For work of tiermem that must
+/// not fail. Has an effect only after keep_descriptors_above(). The only effect on other threads is
+/// that they may open some files more.
+class BeyondLimit {
+ public:
+  BeyondLimit() noexcept;
+  ~BeyondLimit();
+  BeyondLimit(const BeyondLimit&) = delete;
+  BeyondLimit& operator=(const BeyondLimit&) = delete;
+};
+
 }  // namespace tiermem

@@ -19,6 +19,7 @@ class ProcStat {
   /// The fields in use, as proc(5) numbers them.
   enum Field {
     kState = 3,
+    kFlags = 9,
     kUserTicks = 14,
     kSystemTicks = 15,
     kThreads = 20,
@@ -35,13 +36,19 @@ class ProcStat {
     best_effort(::close(file), "the descriptor is gone in any case");
     const std::string_view all(text_, got > 0 ? static_cast<std::size_t>(got) : 0);
     // The name, field 2, may contain any character; it ends at the last parenthesis.
+    const std::size_t name_begin = all.find('(');
     const std::size_t name_end = all.rfind(')');
+    if (name_begin < name_end && name_end < all.size()) {
+      name_ = all.substr(name_begin + 1, name_end - name_begin - 1);
+    }
     rest_ = name_end < all.size() ? all.substr(name_end + 1) : std::string_view();
   }
   ProcStat(const ProcStat&) = delete;
   ProcStat& operator=(const ProcStat&) = delete;
 
   bool found() const { return !rest_.empty(); }
+  /// Returns the name that the kernel has, of up to 15 characters. Empty if there is none.
+  std::string_view name() const { return name_; }
   /// Returns the state of the main thread: 'R', 'S', 'Z', …, or '?' if there is none.
   char state() const {
     const std::string_view at = from(kState);
@@ -65,6 +72,7 @@ class ProcStat {
   }
 
   char text_[1024];
+  std::string_view name_;  // In the text.
   std::string_view rest_;  // From the space before the state to the end.
 };
 

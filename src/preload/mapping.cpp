@@ -358,12 +358,27 @@ void* move_plain(void* address, std::size_t from, std::size_t to, int flags, voi
                                                      : plain_mremap(address, from, to, flags, at);
 }
 
+// The kernel has left a hole in tiered memory. tiermem takes it back, except for pages that a
+// mapping of another thread has taken before: they are foreign, as they were.
+void take_back_hole(Part hole) {
+  if (hole.length == 0) {
+    return;
+  }
+  if (plain_claim(hole.begin, hole.length, 0) == 0) {
+    (void)unmap_parts(hole, plain_unmap);
+  } else if (hole.length > kPage) {
+    const std::size_t half = hole.length / kPage / 2 * kPage;
+    take_back_hole({hole.begin, half});
+    take_back_hole({hole.begin + half, hole.length - half});
+  }
+}
+
 // The source is foreign. The part that the kernel moves away or cuts off becomes unmapped.
 void* move_foreign(Part from, std::size_t to, int flags, void* at) {
   void* const result = move_plain(from.begin, from.length, to, flags, at);
   const std::size_t kept = result == from.begin ? std::min(to, from.length) : 0;
   if (result != MAP_FAILED && (flags & MREMAP_DONTUNMAP) == 0 && kept < from.length) {
-    (void)unmap_parts({from.begin + kept, from.length - kept}, plain_unmap);
+    take_back_hole({from.begin + kept, from.length - kept});
   }
   return result;
 }

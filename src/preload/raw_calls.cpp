@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -119,8 +120,8 @@ bool refuses_option(int level, int name) {
   return true;
 }
 
-// Makes the calls of descriptors, and those that refer to pages, as libc's functions do. Returns
-// nothing for any other call.
+// Makes the calls of descriptors and limits, and those that refer to pages, as libc's functions do.
+// Returns nothing for any other call.
 std::optional<long> call_as_function(long number, const std::uint64_t (&a)[6]) {
   const auto whole = [&](unsigned i) { return static_cast<int>(a[i]); };
   switch (number) {
@@ -135,6 +136,12 @@ std::optional<long> call_as_function(long number, const std::uint64_t (&a)[6]) {
     case SYS_vmsplice:
       return ::vmsplice(whole(0), reinterpret_cast<const iovec*>(a[1]), a[2],
                         static_cast<unsigned>(a[3]));
+    case SYS_setrlimit:
+      return ::setrlimit(static_cast<__rlimit_resource>(a[0]),
+                         reinterpret_cast<const rlimit*>(a[1]));
+    case SYS_prlimit64:
+      return ::prlimit(whole(0), static_cast<__rlimit_resource>(a[1]),
+                       reinterpret_cast<const rlimit*>(a[2]), reinterpret_cast<rlimit*>(a[3]));
     case SYS_setsockopt:
       return refuses_option(whole(1), whole(2)) ? std::optional<long>(-1) : std::nullopt;
     default:
@@ -176,7 +183,8 @@ constinit const std::array<std::uint8_t, 512> tiermem_syscall_looked_at = [] {
        {SYS_readv,       SYS_writev,         SYS_preadv,  SYS_pwritev,  SYS_preadv2,
         SYS_pwritev2,    SYS_sendmsg,        SYS_recvmsg, SYS_execve,   SYS_execveat,
         SYS_io_setup,    SYS_io_uring_setup, SYS_prctl,   SYS_seccomp,  SYS_close,
-        SYS_close_range, SYS_dup2,           SYS_dup3,    SYS_vmsplice, SYS_setsockopt}) {
+        SYS_close_range, SYS_dup2,           SYS_dup3,    SYS_vmsplice, SYS_setsockopt,
+        SYS_setrlimit,   SYS_prlimit64}) {
     numbers[static_cast<std::size_t>(number)] = 1;
   }
   for (const long number : kOnMemory) {

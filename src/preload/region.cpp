@@ -297,7 +297,7 @@ void unlock_regions() {
 
 void renew_regions_lock() {
   if (have_table()) {
-    new (&table().mutex) std::shared_mutex;
+    table().mutex.follow_fork();
     --t_writing;
     forget_locks();
   }

@@ -18,6 +18,7 @@
 #include "base/arena.hpp"
 #include "base/checked.hpp"
 #include "base/no_signals.hpp"
+#include "base/writer_first_mutex.hpp"
 #include "preload/page_states.hpp"
 #include "preload/region.hpp"
 #include "preload/tiering.hpp"
@@ -39,7 +40,7 @@ struct Entry : Region {
 };
 
 struct Table {
-  std::shared_mutex mutex;
+  WriterFirstMutex mutex;
   Map<std::byte*, Entry> entries;  // Guarded by mutex.
 };
 
@@ -76,7 +77,7 @@ class Reading {
 
  private:
   const NoSignals quiet_;
-  const std::shared_lock<std::shared_mutex> lock_;
+  const std::shared_lock<WriterFirstMutex> lock_;
 };
 
 inline std::uintptr_t number(const void* address) {

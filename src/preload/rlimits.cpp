@@ -4,12 +4,13 @@
 // RLIMIT_FSIZE: the block tier's files belong to this process and count. No more memory is tiered,
 // and tiered memory keeps to no budget, because it could not leave.
 //
-// Threads: any. Limits set through syscall(2) go unnoticed.
+// Threads: any. Limits that another process sets go unnoticed.
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/arena.hpp"
+#include "preload/kernel.hpp"
 #include "preload/share.hpp"
 #include "preload/start.hpp"
 #include "preload/tiering.hpp"
@@ -38,7 +39,7 @@ int set_limit(pid_t process, int resource, const rlimit* limit, rlimit* old) {
   if (limit != nullptr && (process == 0 || process == ::getpid())) {
     limit_falls(resource, limit->rlim_cur);
   }
-  return static_cast<int>(::syscall(SYS_prlimit64, process, resource, limit, old));
+  return static_cast<int>(direct(SYS_prlimit64, process, resource, limit, old));
 }
 
 static_assert(sizeof(rlimit) == sizeof(rlimit64));

@@ -1,5 +1,6 @@
 // Fork handlers run in reverse order before the fork and in order after it. The program's handlers
-// come after ours, so they may use the heap. The heap's come after our others: its locks are taken
+// come after ours, also those that its libraries register before our constructor runs. So they may
+// use tiered memory. The heap's come after our others: its locks are taken
 // while tiered memory can still be touched, and released when it can be again. _Fork, which signal
 // handlers may call, takes no lock of the heap (processes.cpp).
 #include "preload/start.hpp"
@@ -15,6 +16,7 @@
 
 #include "base/arena.hpp"
 #include "base/kept_descriptors.hpp"
+#include "base/large_stack.hpp"
 #include "base/log.hpp"
 #include "base/no_signals.hpp"
 #include "base/results.hpp"
@@ -22,6 +24,7 @@
 #include "os/host_memory.hpp"
 #include "preload/device_tiering.hpp"
 #include "preload/heap.hpp"
+#include "preload/last_thread.hpp"
 #include "preload/libc_callers.hpp"
 #include "preload/region.hpp"
 #include "preload/run_broker.hpp"
@@ -135,6 +138,7 @@ void start_process() {
     must(::pthread_atfork(before_fork_of_program, after_fork_of_program_in_parent,
                           after_fork_of_program_in_child));
     must(::pthread_atfork(heap_before_fork, heap_after_fork_in_parent, heap_after_fork_in_child));
+    watch_first_thread();
     g_own.store(::getpid(), std::memory_order_relaxed);
     g_started.store(true, std::memory_order_release);
     return true;
@@ -157,7 +161,8 @@ void after_fork_of_program_in_child() {
   g_own.store(::getpid(), std::memory_order_relaxed);
   follow_fork_with_devices();
   renew_regions_lock();
-  rejoin_run_in_child();
+  on_large_stack(rejoin_run_in_child);
+  watch_first_thread();
   t_interruptions.allow();
 }
 

@@ -12,6 +12,8 @@
 
 #include "base/arena.hpp"
 #include "base/error.hpp"
+#include "base/kept_descriptors.hpp"
+#include "base/large_stack.hpp"
 #include "base/log.hpp"
 #include "base/no_cancel.hpp"
 #include "base/no_signals.hpp"
@@ -70,13 +72,7 @@ std::uint64_t largest_file(const Config& config) {
 }
 
 // `plain` is the process's bytes of plain memory.
-bool start(std::uint64_t plain) {
-  const NoCancel until_it_runs;
-  const NoSignals quiet;
-  Stage expected = Stage::off;
-  if (!g_stage.compare_exchange_strong(expected, Stage::starting)) {
-    return false;
-  }
+bool create_context(std::uint64_t plain) {
   if (!arena_is_enclosed()) {
     return give_up(
         "the limit of address space (ulimit -v) leaves no room for tiermem's own; raise it");
@@ -131,6 +127,19 @@ bool start(std::uint64_t plain) {
   g_stage.store(Stage::on);
   follow_run(*context);
   return true;
+}
+
+bool start(std::uint64_t plain) {
+  const NoCancel until_it_runs;
+  const NoSignals quiet;
+  Stage expected = Stage::off;
+  if (!g_stage.compare_exchange_strong(expected, Stage::starting)) {
+    return false;
+  }
+  const BeyondLimit descriptors;
+  bool started = false;
+  on_large_stack([&] { started = create_context(plain); });
+  return started;
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "base/error.hpp"
 #include "base/immortal.hpp"
 #include "base/kept_descriptors.hpp"
+#include "base/large_stack.hpp"
 #include "base/log.hpp"
 #include "base/no_signals.hpp"
 #include "base/results.hpp"
@@ -89,15 +90,6 @@ void StandStill::stand() {
   standing_ = false;
 }
 
-void ForkGate::make() {
-  pthread_rwlockattr_t attributes;
-  must(::pthread_rwlockattr_init(&attributes));
-  // Otherwise threads that pass all the time could keep a fork waiting for ever.
-  must(::pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP));
-  must(::pthread_rwlock_init(&lock_, &attributes));
-  must(::pthread_rwlockattr_destroy(&attributes));
-}
-
 // ---- Handlers ----------------------------------------------------------------------------------
 
 bool register_fork_handlers() {
@@ -152,13 +144,17 @@ void after_fork_in_child() {
   const ArenaScope inside;
   const ReserveScope reserve;
   g_forks_behind.fetch_add(1, std::memory_order_relaxed);
+  kept_descriptors_follow_fork();
   arena_after_fork();
   TouchTrap::after_fork();
   LiveViews::after_fork_in_child();
   LiveViews::after_fork();
   heap::Magazines::after_fork_in_child();
   heap::Magazines::after_fork();
-  std::erase_if(*g_contexts, [](Context::Impl* impl) { return !impl->after_fork_in_child(); });
+  on_large_stack([] {
+    const BeyondLimit descriptors;
+    std::erase_if(*g_contexts, [](Context::Impl* impl) { return !impl->after_fork_in_child(); });
+  });
   const Interruptions held = g_interruptions;
   g_contexts_mutex.unlock();
   held.allow();
@@ -214,6 +210,7 @@ void Context::Impl::before_fork() {
       has_room = false;
       errno = ENOMEM;
     }
+    const BeyondLimit descriptors;
     follows_ = has_room && ::pipe2(lifeline_, O_CLOEXEC) == 0;
     if (follows_) {
       lifeline_[0] = keep_descriptor(lifeline_[0]);

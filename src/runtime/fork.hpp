@@ -13,14 +13,12 @@
 // they wait for. Their requests stay in place; in the child they end.
 #pragma once
 
-#include <pthread.h>
-
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <utility>
 
-#include "base/results.hpp"
+#include "base/writer_first_mutex.hpp"
 
 namespace tiermem {
 
@@ -67,10 +65,7 @@ class StandStill {
 class ForkGate {
  public:
   /// `used`: false if forks are not followed; passing is then free.
-  explicit ForkGate(bool used) : used_(used) { make(); }
-  ~ForkGate() { must(::pthread_rwlock_destroy(&lock_)); }
-  ForkGate(const ForkGate&) = delete;
-  ForkGate& operator=(const ForkGate&) = delete;
+  explicit ForkGate(bool used) : used_(used) {}
 
   /// A thread may have several at a time. Only the outermost locks: a second lock would wait for a
   /// fork, which waits for the first.
@@ -78,7 +73,7 @@ class ForkGate {
    public:
     explicit Pass(ForkGate& gate) : gate_(gate) {
       // Fails on the forking thread, which has closed the gate and may pass.
-      passed_ = gate_.used_ && t_inside != &gate_ && ::pthread_rwlock_rdlock(&gate_.lock_) == 0;
+      passed_ = gate_.used_ && t_inside != &gate_ && gate_.lock_.lock_shared_unless_writer();
       if (passed_) {
         before_ = std::exchange(t_inside, &gate_);
       }
@@ -86,7 +81,7 @@ class ForkGate {
     ~Pass() {
       if (passed_) {
         t_inside = before_;
-        must(::pthread_rwlock_unlock(&gate_.lock_));
+        gate_.lock_.unlock_shared();
       }
     }
     Pass(const Pass&) = delete;
@@ -100,16 +95,14 @@ class ForkGate {
     bool passed_ = false;
   };
   // [the forking thread]
-  void close() { must(::pthread_rwlock_wrlock(&lock_)); }
-  void open() { must(::pthread_rwlock_unlock(&lock_)); }
+  void close() { lock_.lock(); }
+  void open() { lock_.unlock(); }
   /// [child of fork, its only thread] Opens the gate; threads that waited do not exist here.
-  void follow_fork() { make(); }
+  void follow_fork() { lock_.follow_fork(); }
 
  private:
-  void make();
-
   const bool used_;
-  pthread_rwlock_t lock_;
+  WriterFirstMutex lock_;
 };
 
 }  // namespace tiermem

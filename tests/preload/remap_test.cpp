@@ -8,8 +8,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "preload/words.hpp"
@@ -191,6 +193,52 @@ TEST(Mappings, few_pages_that_mremap_moves_have_nothing_mapped_behind_them) {
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
               source.at);
   }
+}
+
+// While the kernel moves foreign pages away, another thread maps memory in the hole, as the kernel
+// allows. It keeps its bytes.
+TEST(Mappings, another_thread_maps_where_foreign_pages_were_then_it_keeps_its_memory) {
+  constexpr std::size_t kParts = 400, kLength = 2 * kPage, kStride = 4 * kPage;
+  constexpr int kFixed = MAP_FIXED | MAP_ANONYMOUS, kBoth = PROT_READ | PROT_WRITE;
+  constexpr std::size_t kBytes = kParts * kStride + 4 * kMiB;
+  auto* const memory =
+      static_cast<std::byte*>(mmap(nullptr, kBytes, kBoth, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  const auto part = [&](std::size_t i) { return memory + i * kStride; };
+  for (std::size_t i = 0; i < kParts; ++i) {
+    ASSERT_EQ(mmap(part(i), kLength, kBoth, MAP_SHARED | kFixed, -1, 0), part(i));
+  }
+  void* const elsewhere = mmap(nullptr, kLength, kBoth, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  std::atomic<std::size_t> turn{0};
+  std::vector<std::byte*> taken;
+  std::thread other([&] {
+    for (std::size_t i = turn; i < kParts; i = turn) {
+      void* const got = mmap(part(i), kLength, kBoth, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (got == part(i)) {
+        memset(got, static_cast<int>(i % 251 + 1), kLength);
+        taken.push_back(part(i));
+      } else if (got != MAP_FAILED) {
+        munmap(got, kLength);
+      }
+    }
+  });
+  for (std::size_t i = 0; i < kParts; ++i) {
+    turn = i;
+    EXPECT_EQ(mremap(part(i), kLength, kLength, MREMAP_MAYMOVE | MREMAP_FIXED, elsewhere),
+              elsewhere);
+  }
+  turn = kParts;
+  other.join();
+  RecordProperty("taken", static_cast<int>(taken.size()));
+  for (std::byte* const at : taken) {
+    const auto i = static_cast<std::size_t>(at - memory) / kStride;
+    unsigned char present = 0;
+    ASSERT_EQ(mincore(at, kPage, &present), 0) << i;
+    EXPECT_EQ(at[0], static_cast<std::byte>(i % 251 + 1)) << i;
+    EXPECT_EQ(at[kLength - 1], static_cast<std::byte>(i % 251 + 1)) << i;
+  }
+  EXPECT_EQ(munmap(elsewhere, kLength), 0);
+  EXPECT_EQ(munmap(memory, kBytes), 0);
 }
 
 }  // namespace

@@ -1,0 +1,11 @@
+// The end of a process after that of its first thread. libc ends the process with its last thread,
+// but would count those of tiermem, too.
+#pragma once
+
+namespace tiermem::preload {
+
+/// Watches for the end of the calling thread, the first of its process. After it, when only threads
+/// of tiermem are left, the process exits with status 0, as libc does it. Call it in each process.
+void watch_first_thread() noexcept;
+
+}  // namespace tiermem::preload
