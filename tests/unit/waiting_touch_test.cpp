@@ -102,6 +102,19 @@ TEST_P(WaitingTouch, outside_of_every_window_is_closed_and_is_an_access_error) {
   EXPECT_TRUE(toucher.gets_access_error());
 }
 
+// Where a buffer was, between others: the same, but the addresses were open.
+TEST_P(WaitingTouch, of_a_window_that_is_gone_is_an_access_error_when_its_addresses_are_closed) {
+  std::byte* const next = *space->reserve_window(kWindow, kBytes, true);
+  space->release_window(window, kWindow);
+  const Toucher toucher(page(), SIGSEGV);
+  expect_fault();
+  EXPECT_TRUE(toucher.waits());
+  EXPECT_TRUE(space->close_at(page() + 8));
+  EXPECT_TRUE(toucher.gets_access_error());
+  ASSERT_EQ(*space->reserve_window(kWindow, kBytes, true), window);
+  space->release_window(next, kWindow);
+}
+
 // A write to a watched page waits. The window is replaced before the write is allowed.
 TEST_P(WaitingTouch, of_a_watched_page_goes_on_when_its_window_is_gone) {
   constexpr std::uint64_t kSmall = 64 * kKiB;
