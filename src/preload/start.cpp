@@ -161,7 +161,7 @@ void after_fork_of_program_in_child() {
   g_own.store(::getpid(), std::memory_order_relaxed);
   follow_fork_with_devices();
   renew_regions_lock();
-  on_large_stack(rejoin_run_in_child);
+  LargeStack().run(rejoin_run_in_child);
   watch_first_thread();
   t_interruptions.allow();
 }

@@ -138,7 +138,7 @@ bool start(std::uint64_t plain) {
   }
   const BeyondLimit descriptors;
   bool started = false;
-  on_large_stack([&] { started = create_context(plain); });
+  LargeStack().run([&] { started = create_context(plain); });
   return started;
 }
 

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -44,6 +45,9 @@ constinit std::atomic<std::uint64_t> g_forks_behind{0};
 // memory would wait for ever, and a cancellation would leave them standing. Guarded by
 // g_contexts_mutex.
 Interruptions g_interruptions;
+// Where the child continues. It exists before the fork: what the child maps first could come to lie
+// at addresses of views, which are closed again. Guarded by g_contexts_mutex.
+constinit Immortal<std::optional<LargeStack>> g_childs_stack;
 
 }  // namespace
 
@@ -106,6 +110,7 @@ void before_fork() {
   const Interruptions held = Interruptions::hold();
   g_contexts_mutex.lock();
   g_interruptions = held;
+  g_childs_stack->emplace();
   for (Context::Impl* impl : *g_contexts) {
     impl->before_fork();
   }
@@ -130,6 +135,7 @@ void after_fork_in_parent() {
   for (Context::Impl* impl : *g_contexts) {
     impl->after_fork_in_parent();
   }
+  g_childs_stack->reset();
   const Interruptions held = g_interruptions;
   g_contexts_mutex.unlock();
   held.allow();
@@ -151,10 +157,11 @@ void after_fork_in_child() {
   LiveViews::after_fork();
   heap::Magazines::after_fork_in_child();
   heap::Magazines::after_fork();
-  on_large_stack([] {
+  (*g_childs_stack)->run([] {
     const BeyondLimit descriptors;
     std::erase_if(*g_contexts, [](Context::Impl* impl) { return !impl->after_fork_in_child(); });
   });
+  g_childs_stack->reset();
   const Interruptions held = g_interruptions;
   g_contexts_mutex.unlock();
   held.allow();
