@@ -183,13 +183,17 @@ void Room::end_step(const Request* head, bool seeks) {
   went_on_ = (head != nullptr && goes_on_for(*head)) || (seeks && fruitless_ <= kMostFruitless);
 }
 
+// Where frames share chunks, victims that left at once may be of no use yet: the search goes on.
 bool Room::searched(unsigned space, const Lack& lack) const {
+  const auto is_searched = [this](const MemoryLedger& memory) {
+    return searched(memory) && !memory.evicted_at_once;
+  };
   if (lack.in_parts != 0) {
-    return searched(memories_.first(space));
+    return is_searched(memories_.first(space));
   }
   for (const MemoryLedger* const memory : memories_.in(space)) {
     if (lack.open_to(memory->rank()) != 0 && may_receive(*memory, lack.smallest) &&
-        !searched(*memory)) {
+        !is_searched(*memory)) {
       return false;
     }
   }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <random>
 #include <string>
 #include <thread>
@@ -466,6 +467,35 @@ TEST_F(ContextTest, records_of_extents_that_fill_the_budget_are_named) {
   const auto refused = buffer->acquire(kRead, 0, 4 * kMiB, Timeout::seconds(10));
   EXPECT_EQ(refused.code(), Code::no_capacity);
   EXPECT_SAYS(refused, "records of extents that were touched take");
+}
+
+// Small extents of one size share frames of 2 MiB. One that leaves gives room to its own size only,
+// until the frame is empty.
+TEST_F(ContextTest, buffers_of_many_sizes_in_four_frames_then_no_call_is_refused) {
+  auto context = make("8M");
+  const bool mapped = context->alloc(1, {.flags = kMapped}).ok();
+  std::mt19937_64 dice(1);
+  const std::vector<std::byte> bytes(300'000, std::byte{7});
+  std::map<std::uint64_t, Buffer> buffers;
+  for (int i = 0; i < 3000; ++i) {
+    const std::size_t length = 1 + (dice() % 4 == 0 ? dice() % bytes.size() : dice() % 9000);
+    const bool touched = mapped && dice() % 2 == 0;
+    auto buffer = context->alloc(length, {.flags = touched ? kMapped : 0u});
+    ASSERT_TRUE(buffer.ok()) << buffer.message();
+    if (touched) {  // A refusal ends the process.
+      std::memcpy(*buffer->address(), bytes.data(), length);
+    } else {
+      const Status written =
+          context->write(buffer->handle(), 0, bytes.data(), length, Timeout::seconds(30));
+      ASSERT_TRUE(written.ok()) << i << ": " << written.message();
+    }
+    buffers.insert_or_assign(dice() % 600, std::move(*buffer));
+    std::byte first{};
+    const Status read =
+        context->read(buffers.begin()->second.handle(), 0, &first, 1, Timeout::seconds(30));
+    ASSERT_TRUE(read.ok()) << i << ": " << read.message();
+    EXPECT_EQ(first, std::byte{7});
+  }
 }
 
 TEST_F(ContextTest, bytes_do_not_migrate_to_a_tier_that_does_not_exist) {
