@@ -273,7 +273,8 @@ TIERMEM_API tm_status tm_context_default(tm_context** out);
 
 /**
  * Changes the budget of a tier. A smaller DRAM budget evicts bytes, and the call waits for these
- * evictions. The old budget stays if the new one cannot be reached before the timeout.
+ * evictions. The old budget stays if the new one cannot be reached before the timeout. A smaller
+ * budget of a block tier takes effect as slots there become free, and the call does not wait.
  *
  * - `tier`: {#TM_DRAM, 0}, {#TM_BLOCK, n}, or a NUMA node, persistent memory or GPU of the context.
  * - `bytes`: the new budget.

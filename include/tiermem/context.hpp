@@ -450,7 +450,9 @@ class TIERMEM_API Context {
 
   /// Returns where the bytes of a buffer are. Errors: stale_handle.
   Result<BufferInfo> info(Handle buffer) const;
-  /// Changes the budget of a tier. A smaller budget evicts bytes.
+  /// Changes the budget of a tier. A smaller budget of a memory evicts bytes, and the call waits for
+  /// these evictions. The old budget stays if the new one cannot be reached before the timeout. A
+  /// smaller budget of a block tier takes effect as slots there become free, without a wait.
   ///
   /// - `tier`: dram, block or a GPU of the context.
   /// - Errors: no_capacity: pinned bytes prevent the change.

@@ -24,6 +24,7 @@
 
 #include "base/arena_reserve.hpp"
 #include "base/checked.hpp"
+#include "base/plain_mapping.hpp"
 #include "base/results.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -178,7 +179,7 @@ std::byte* map_aligned(std::size_t bytes, std::size_t align) noexcept {
     return nullptr;
   }
   void* start = mmap(nullptr, bytes + spare, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | kLeaveToKernel, -1, 0);
   if (start == MAP_FAILED) {
     return nullptr;
   }
@@ -359,8 +360,8 @@ void arena_free(void* block, std::size_t bytes, std::size_t align) noexcept {
 
 bool arena_enclose(std::size_t bytes) noexcept {
   for (; bytes >= 64 * kChunkBytes; bytes /= 2) {
-    void* const start =
-        mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const start = mmap(nullptr, bytes, PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | kLeaveToKernel, -1, 0);
     if (start != MAP_FAILED) {
       best_effort(madvise(start, bytes, MADV_DONTDUMP), "core dumps then are larger");
       g_range.next = static_cast<std::byte*>(start);

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/checked.hpp"
+#include "base/plain_mapping.hpp"
 #include "base/results.hpp"
 
 namespace tiermem {
@@ -20,8 +21,8 @@ constexpr std::size_t kCommitUnit = 4096;
 }  // namespace
 
 ReservedBytes::ReservedBytes(std::size_t bytes) : bytes_(round_up(bytes, kCommitUnit)) {
-  void* const memory =
-      ::mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const memory = ::mmap(nullptr, bytes_, PROT_READ,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | kLeaveToKernel, -1, 0);
   if (memory == MAP_FAILED) {
     throw std::bad_alloc();
   }

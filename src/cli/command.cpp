@@ -10,6 +10,7 @@
 #include "base/shown.hpp"
 #include "cli/help.hpp"
 #include "cli/option_facts.hpp"
+#include "cli/terminal.hpp"
 
 namespace tiermem::cli {
 
@@ -29,7 +30,7 @@ ExitCode exit_code(const Status& status) {
 }
 
 int complain(ExitCode code, std::string_view sentence) {
-  fmt::print(stderr, "tiermem: {}\n", shown(sentence));
+  say(fmt::format("tiermem: {}\n", shown(sentence)));
   return code;
 }
 

@@ -14,6 +14,7 @@
 #include "base/log.hpp"
 #include "cli/command.hpp"
 #include "cli/command_line.hpp"
+#include "cli/terminal.hpp"
 #include "tiermem/version.hpp"
 
 namespace {
@@ -78,7 +79,7 @@ int run(int argc, char** argv) {
   add_generate(program, exit);
   std::vector<std::string> words(argv + std::min(1, own), argv + own);
   if (words.empty()) {
-    fmt::print(stderr, "{}", program.help());
+    say(program.help());
     return kUsage;
   }
   add_left_out_values(program, words);

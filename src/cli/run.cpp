@@ -239,8 +239,7 @@ std::unordered_set<pid_t> told_of(const RunHost& host) {
 }
 
 void draw(const std::string& line) {
-  fmt::print(stderr, "\r{}\033[K", line.substr(0, stderr_width() - 1));
-  std::fflush(stderr);
+  say(fmt::format("\r{}\033[K", line.substr(0, stderr_width() - 1)));
 }
 
 /// Plain memory that each process may have before it is tiered, as the preload library computes it.
@@ -306,10 +305,10 @@ int start(const Arguments& arguments, const Config& config, const HostFacts& fac
   run.outsiders.assign(outsiders.found().begin(), outsiders.found().end());
   run.limits = limits.sentence();
   if (arguments.stats) {
-    fmt::print(stderr, "{}", report_text(run, stderr_is_terminal(), stderr_width()));
+    say(report_text(run, stderr_is_terminal(), stderr_width()));
   } else {
     for (const std::string& line : troubles(run)) {
-      fmt::print(stderr, "tiermem: {}\n", line);
+      say(fmt::format("tiermem: {}\n", line));
     }
   }
   if (!arguments.json.empty()) {
@@ -355,10 +354,10 @@ int judge_faults(const Arguments& arguments, const Config& config, Variables& va
   }
   variables.emplace_back("TIERMEM_WRAP_SYSCALLS", "1");
   if (!arguments.wrap_syscalls) {
-    fmt::print(stderr,
-               "tiermem: run: only user-mode userfaultfd here: system calls on absent memory are "
-               "made for the program, and sudo has no effect under it; {}\n",
-               kHowToAllow);
+    say(fmt::format(
+        "tiermem: run: only user-mode userfaultfd here: system calls on absent memory are made "
+        "for the program, and sudo has no effect under it; {}\n",
+        kHowToAllow));
   }
   return 0;
 }

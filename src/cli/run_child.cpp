@@ -1,6 +1,7 @@
 // One loop over descriptors: a signalfd, one for processes that join, and a pidfd for each process
 // in the run.
 #include "cli/run_child.hpp"
+#include "cli/terminal.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -58,7 +59,7 @@ sigset_t watched_signals() {
   arguments.push_back(nullptr);
   execvp(arguments[0], arguments.data());
   const int error = errno;
-  fmt::print(stderr, "tiermem: {}: {}\n", shown(options.arguments[0]), std::strerror(error));
+  say(fmt::format("tiermem: {}: {}\n", shown(options.arguments[0]), std::strerror(error)));
   _exit(error == ENOENT ? kExecMissing : kExecRefused);
 }
 

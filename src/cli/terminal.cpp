@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/results.hpp"
 #include "base/shown.hpp"
 
 namespace tiermem::cli {
@@ -47,6 +48,11 @@ bool colours_are_welcome() {
 }
 
 }  // namespace
+
+void say(std::string_view text) noexcept {
+  best_effort(std::fwrite(text.data(), 1, text.size(), stderr), "there is no other place for it");
+  best_effort(std::fflush(stderr), "as above");
+}
 
 bool stdout_is_terminal() {
   return is_terminal(STDOUT_FILENO);
@@ -124,8 +130,7 @@ Progress::~Progress() {
 
 void Progress::wipe() {
   if (shown_) {
-    fmt::print(stderr, "\r\033[K");
-    std::fflush(stderr);
+    say("\r\033[K");
   }
 }
 
@@ -161,8 +166,7 @@ void Progress::draw(std::uint64_t done) {
   std::string line = fmt::format("{}  [{}{}]{}", label_, std::string(full, '#'),
                                  std::string(kBar - full, '.'), tail);
   line.resize(std::min<std::size_t>(line.size(), width_of(STDERR_FILENO) - 1));
-  fmt::print(stderr, "\r{}\033[K", line);
-  std::fflush(stderr);
+  say(fmt::format("\r{}\033[K", line));
 }
 
 }  // namespace tiermem::cli

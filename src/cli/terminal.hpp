@@ -20,6 +20,10 @@ bool is_utf8_locale();
 unsigned terminal_width();
 unsigned stderr_width();
 
+/// Prints text to stderr. Has no effect if that cannot be written: the exit status still tells the
+/// end of a command.
+void say(std::string_view text) noexcept;
+
 /// "replay  [#####.....]  43 %  12.3 k/s  5 s left", redrawn at most ten times a second and erased
 /// at the end, so that only results stay on the screen.
 class Progress {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -34,7 +35,8 @@ namespace tiermem::cli {
 namespace {
 
 constexpr std::uint64_t kMostLines = 64;  // Lines for a buffer's extents, if no offset is given.
-constexpr int kPatienceMs = 5000;
+constexpr std::chrono::seconds kPatience(5);
+constexpr std::size_t kMostAnswer = std::size_t{256} << 20;
 constexpr const char* kBegin = "tiermem-";
 constexpr const char* kEnd = ".sock";
 
@@ -92,7 +94,8 @@ Reply ask(const std::string& path, const std::string& question) {
     return reply;
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // Any user may have created the socket, so the answer has one deadline and a largest size.
+  const Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket.fd < 0 ||
       ::connect(socket.fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return failed("cannot ask at");
@@ -104,13 +107,24 @@ Reply ask(const std::string& path, const std::string& question) {
   }
   std::string said;
   char some[65536];
+  const auto until = std::chrono::steady_clock::now() + kPatience;
   for (ssize_t n = 1; n > 0;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        until - std::chrono::steady_clock::now());
     pollfd ready{socket.fd, POLLIN, 0};
-    if (::poll(&ready, 1, kPatienceMs) != 1) {
+    if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) != 1) {
       errno = ETIMEDOUT;
       return failed("no answer from");
     }
+    if (said.size() > kMostAnswer) {
+      errno = EMSGSIZE;
+      return failed("the answer is too long, so it is not that of tiermem, from");
+    }
     n = ::recv(socket.fd, some, sizeof(some), 0);
+    if (n < 0 && errno == EAGAIN) {
+      n = 1;
+      continue;
+    }
     if (n < 0) {
       return failed("no answer from");
     }

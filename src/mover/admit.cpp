@@ -89,6 +89,7 @@ void Desk::admit_budget(Request& request) {
   room_.begin_budget_change(memory_at(request.tier), request.value);
   budget_request_ = &request;
   (void)press_kept(true);
+  serve_budget();  // A budget that fits already needs no wait.
 }
 
 // Requests that wait for others end here. Transfers in progress end by themselves.

@@ -35,7 +35,7 @@ void Copies::finish_evict(ExtentRef ref, unsigned space, FrameId frame, std::int
   journal_.count(&Stats::evicted_clean, word.load().dirty() ? 0 : held);
   if (space == kHost && extent.prefetched) {
     journal_.count(&Stats::prefetched_unused,
-                   word.load().referenced() ? 0 : directory_.bytes_of(ref));
+                   word.load().referenced() ? 0 : directory_.bytes_in_copy(ref));
     prefetch_used(ref);
   }
   directory_.frame(space, ref) = {};

@@ -474,7 +474,7 @@ void Demoter::failed(Demote& transfer, Status status) {
   MemoryLedger& memory = carrier_.memory_of(transfer);
   SlotLedger& ledger = transfer.to->ledger;
   slots_.note_error(*transfer.to, error_of(status));
-  journal_.count(&Stats::io_errors);
+  journal_.count(&Stats::io_errors, transfer.stage == Stage::slot ? 0 : 1);
   transfer.outcome = Transfer::Outcome::failed;
   if (space != kHost && transfer.stage == Stage::copy) {
     memory.exit_backoff.failed(carrier_.now());  // No slot tier was asked.

@@ -134,6 +134,8 @@ Status Refusals::no_room(const Request* request, unsigned space, std::uint64_t n
     said += text("; the budget has room, but the kernel refused memory for a frame: {}",
                  why_no_memory(needed, info.setting).data());
     info.native = ENOMEM;
+  } else if (needed <= left) {
+    said += "; what leaves for it has not left yet; pass a longer timeout";
   } else {
     said += text("; release views or raise `{}`", name);
   }

@@ -25,6 +25,7 @@
 
 #include "base/error.hpp"
 #include "base/kept_descriptors.hpp"
+#include "base/plain_mapping.hpp"
 #include "base/results.hpp"
 #include "os/memory_limits.hpp"
 
@@ -52,8 +53,9 @@ std::uint64_t number(const std::byte* address) {
 }
 
 std::byte* map_nothing(std::byte* where, std::uint64_t bytes, int extra_flags) {
-  void* got = mmap(where, bytes, PROT_NONE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | extra_flags, -1, 0);
+  void* got =
+      mmap(where, bytes, PROT_NONE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | kLeaveToKernel | extra_flags, -1, 0);
   return got == MAP_FAILED ? nullptr : static_cast<std::byte*>(got);
 }
 

@@ -29,6 +29,7 @@
 #include "base/checked.hpp"
 #include "base/log.hpp"
 #include "base/no_cancel.hpp"
+#include "base/plain_mapping.hpp"
 #include "base/results.hpp"
 #include "preload/kernel.hpp"
 #include "preload/region.hpp"
@@ -93,8 +94,8 @@ std::byte* new_mapping(std::size_t bytes) {
 }
 
 bool may_be_tiered(std::size_t bytes, int protection, int flags) {
-  constexpr int kPlainOnly = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_GROWSDOWN | MAP_STACK |
-                             MAP_HUGETLB | MAP_LOCKED | MAP_32BIT;
+  constexpr int kPlainOnly = kLeaveToKernel | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_GROWSDOWN |
+                             MAP_STACK | MAP_HUGETLB | MAP_LOCKED | MAP_32BIT;
   // A reservation (PROT_NONE) needs no memory until the program makes parts of it accessible.
   const bool usable = (protection & ~PROT_EXEC) == (PROT_READ | PROT_WRITE) ||
                       (protection == PROT_NONE && bytes >= kLeastReservation);

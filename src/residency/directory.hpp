@@ -89,6 +89,11 @@ class Directory {
   std::uint64_t bytes_of(ExtentRef ref) const {
     return std::uint64_t{1} << record_of(ref).extent_shift.load(std::memory_order_relaxed);
   }
+  /// Returns the bytes that its slot copy has: all of them where it has none, or a whole one.
+  std::uint64_t bytes_in_copy(ExtentRef ref) const {
+    const SlotPages* const pages = at(ref).copy().pages;
+    return pages != nullptr ? std::uint64_t{pages->stored} * pages->page_bytes : bytes_of(ref);
+  }
   unsigned pages_in(ExtentRef ref) const {
     return static_cast<unsigned>(bytes_of(ref) / kSmallestExtent);
   }

@@ -272,6 +272,17 @@ Status Store::Impl::put(StoreObject& object, const CallLimits& limits) {
                 object.bytes, object.memory == nullptr ? " at a null address" : "",
                 kMostObjectBytes);
   }
+  // Other objects must not leave for one that cannot come. The budget costs a call.
+  constexpr std::uint64_t kAlwaysFits = std::uint64_t{1} << 20;
+  const std::uint64_t dram =
+      object.bytes > kAlwaysFits ? context_.stats().dram_budget : kAlwaysFits;
+  if (object.bytes > dram) {
+    count(refused_);
+    return fail(Code::no_capacity,
+                "store_put: store '{}': an object of {} must be in DRAM whole, which has {}; raise "
+                "`dram`, or store smaller objects",
+                name_, human_bytes(object.bytes), human_bytes(dram));
+  }
   // One copy of the key: its hash and its bytes must be those of one moment.
   std::array<char, kMostKeyBytes> key{};
   std::memcpy(key.data(), object.key, object.key_bytes);
@@ -292,6 +303,9 @@ Status Store::Impl::put(StoreObject& object, const CallLimits& limits) {
   }
   status = store(mine, limits, gone);
   if (!status.ok()) {
+    if (status.code() == Code::no_capacity) {
+      count(refused_);
+    }
     return status;
   }
   room.keep();
@@ -310,6 +324,12 @@ Status Store::Impl::store(StoreObject& object, const CallLimits& limits, Gone& g
   const Access access{made->handle(), 0, object.bytes, kDiscard, {}, 0};
   ViewRecord view;
   Status status = CallMark(context_)->acquire_within("store_put", {&access, 1}, limits, {&view, 1});
+  if (status.code() == Code::busy) {
+    return fail(Code::busy,
+                "store_put: store '{}': memory for an object must be found, which takes some "
+                "microseconds; give a timeout",
+                name_);
+  }
   if (!status.ok()) {
     return status;  // The buffer ends here.
   }

@@ -498,6 +498,44 @@ TEST_F(ContextTest, buffers_of_many_sizes_in_four_frames_then_no_call_is_refused
   }
 }
 
+TEST_F(ContextTest, sparse_extent_is_prefetched_in_vain_then_only_what_was_read_counts) {
+  auto context = make("16M");
+  auto buffer = context->alloc(2 * kMiB, {.extent_bytes = 2 * kMiB});
+  ASSERT_TRUE(buffer.ok()) << buffer.message();
+  const std::uint64_t word = 7;
+  ASSERT_TRUE(context->write(buffer->handle(), 4096, &word, sizeof word).ok());
+  ASSERT_TRUE(buffer->evict().ok());
+  Op read;
+  const Access range = buffer->range();
+  ASSERT_TRUE(context->prefetch({&range, 1}, 0, &read).ok());
+  ASSERT_TRUE(read.wait().ok());
+  ASSERT_TRUE(buffer->evict().ok());
+  const Stats stats = context->stats();
+  EXPECT_EQ(stats.prefetched, 4096u);
+  EXPECT_LE(stats.prefetched_unused, stats.prefetched);
+}
+
+TEST_F(ContextTest, block_tier_is_full_then_no_device_has_refused) {
+  auto context = make_context("dram=16M; nvme=" + directory_.path() + ":20M");
+  auto buffer = context->alloc(64 * kMiB);
+  ASSERT_TRUE(buffer.ok()) << buffer.message();
+  std::mt19937_64 dice(1);
+  std::vector<std::uint64_t> words(kMiB / 8);
+  Status status;
+  for (std::uint64_t at = 0; at < buffer->size() && status.ok(); at += kMiB) {
+    std::generate(words.begin(), words.end(), dice);
+    status = context->write(buffer->handle(), at, words.data(), kMiB, Timeout::seconds(10));
+  }
+  EXPECT_EQ(status.code(), Code::no_capacity);
+  EXPECT_EQ(context->stats().io_errors, 0u);
+}
+
+TEST_F(ContextTest, budget_that_fits_already_is_set_without_a_wait) {
+  auto context = make("16M");
+  EXPECT_TRUE(context->set_budget({Kind::dram, 0}, 32 * kMiB, Timeout::none()).ok());
+  EXPECT_EQ(context->stats().dram_budget, 32 * kMiB);
+}
+
 TEST_F(ContextTest, bytes_do_not_migrate_to_a_tier_that_does_not_exist) {
   auto context = make("16M");
   auto buffer = context->alloc(kMiB);

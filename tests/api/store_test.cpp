@@ -408,6 +408,25 @@ TEST_F(StoreTest, a_bad_key_does_not_stop_the_others) {
   EXPECT_EQ(store->stats().objects, 0u);
 }
 
+TEST_F(StoreTest, object_larger_than_memory_is_refused_and_the_others_stay) {
+  auto context = make();
+  auto store = open(*context, 64 * kMiB);
+  std::string bytes(kMiB, 'x'), large(17 * kMiB, 'y');
+  for (int i = 0; i < 40; ++i) {
+    const std::string key = "key" + std::to_string(i);
+    StoreObject small = object(key, bytes);
+    ASSERT_TRUE(store->put({&small, 1}).ok());
+  }
+  const std::string key = "large";
+  StoreObject much = object(key, large);
+  EXPECT_FALSE(store->put({&much, 1}).ok());
+  EXPECT_EQ(much.code, Code::no_capacity);
+  const StoreStats stats = store->stats();
+  EXPECT_EQ(stats.objects, 40u);
+  EXPECT_EQ(stats.evicted, 0u);
+  EXPECT_EQ(stats.refused, 1u);
+}
+
 TEST_F(StoreTest, a_child_of_fork_is_told_so) {
   auto context = make();
   auto store = open(*context, 10 * kMiB);
