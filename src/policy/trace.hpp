@@ -36,7 +36,7 @@ struct Trace {
 /// The limits of a trace: a few bytes of text can name any number of references.
 struct TraceLimits {
   std::uint64_t references = std::uint64_t{1} << 27;  ///< 1 GiB of them.
-  std::uint64_t blocks = std::uint64_t{1} << 27;
+  std::uint64_t blocks = std::uint64_t{1} << 25;      ///< 1.2 GiB while they are numbered.
 };
 
 /// Parses a trace. Errors: invalid_argument names the file, the line and the expected content.

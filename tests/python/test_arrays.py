@@ -50,8 +50,53 @@ class Arrays(unittest.TestCase):
         record = tiermem.numpy.zeros(10, "i4,f8", context=self.context)
         record["f1"] = 2.5
         self.assertEqual(record["f1"].sum(), 25)
+        parts = tiermem.numpy.zeros(3, ("f4", (2, 5)), context=self.context)
+        self.assertEqual((parts.shape, parts.dtype), ((3, 2, 5), np.dtype("f4")))
         with self.assertRaisesRegex(TypeError, "references to Python objects"):
             tiermem.numpy.zeros(3, object, context=self.context)
+
+    def test_paths_that_are_bytes_or_not_utf8(self):
+        folder = os.fsencode(self.folder.name)
+        header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+        for name in (b"plain", b"\xff"):
+            array, model = folder + b"/" + name + b".npy", folder + b"/" + name + b".safetensors"
+            with open(array, "wb") as file:
+                np.save(file, np.arange(10.0))
+            with open(model, "wb") as file:
+                file.write(struct.pack("<Q", len(header)) + header + np.ones(2, "f4").tobytes())
+            for given in (array, os.fsdecode(array)):
+                for mode in (None, "r", "c"):
+                    with self.subTest(given, mode=mode):
+                        self.assertEqual(tiermem.numpy.load(given, mode, context=self.context)[3], 3)
+            for given in (model, os.fsdecode(model)):
+                with self.subTest(given):
+                    with tiermem.safetensors.safe_open(given, "np", context=self.context) as file:
+                        self.assertEqual(file.get_tensor("w").tolist(), [1, 1])
+                        with self.assertRaises(KeyError) as caught:
+                            file.get_tensor("v")
+                        str(caught.exception).encode()
+
+    def test_slices_of_scalars_and_of_closed_files(self):
+        path = self.write_model(
+            "scalar",
+            {
+                "w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+                "s": {"dtype": "F32", "shape": [], "data_offsets": [8, 12]},
+            },
+            np.array([1, 2, 3], "f4").tobytes(),
+        )
+        with tiermem.safetensors.safe_open(path, "np", context=self.context) as file:
+            for index in ((), ...):
+                self.assertEqual(file.get_slice("w")[index].tolist(), [1, 2])
+                scalar = file.get_slice("s")[index]
+                self.assertEqual((type(scalar), scalar.shape, scalar.tolist()), (np.ndarray, (), 3))
+            for index in (0, slice(None), (..., 0)):
+                with self.assertRaises(IndexError):
+                    file.get_slice("s")[index]
+            part = file.get_slice("w")
+        for index in (0, slice(None), slice(0, 0), ...):
+            with self.assertRaisesRegex(ValueError, "is closed"):
+                part[index]
 
     def test_load(self):
         for name, array in (
@@ -165,6 +210,7 @@ class Arrays(unittest.TestCase):
             (("int32", (1,), 4093), ValueError, "there are 4096 bytes"),
             (("int32", (-1,)), ValueError, "0 or more"),
             (("int64", (1 << 40, 1 << 40)), ValueError, "below 2\\*\\*63"),
+            (("uint8", (1 << 63,)), ValueError, "below 2\\*\\*63"),
             (("uint8", (1,) * 33), ValueError, "at most 32"),
             (("uint8", ("x",)), TypeError, "int"),
         ):

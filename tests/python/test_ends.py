@@ -2,7 +2,9 @@
 
 import gc
 import os
+import sys
 import tempfile
+import threading
 import time
 import unittest
 import weakref
@@ -154,6 +156,30 @@ class Ends(unittest.TestCase):
                 with self.assertRaises(tiermem.ShutDown):
                     getattr(of, what)
         view.release()
+
+    def test_close_times_out_then_the_context_refuses_calls_and_the_next_close_ends_it(self):
+        for force in (False, True):
+            with self.subTest(force=force):
+                before = threads()
+                context = tiermem.Context("dram=16M; nvme=off")
+                buffer = self.mapped(context)
+                view = context.alloc(MIB).view() if force else None
+                with self.assertRaises(tiermem.TimedOut):
+                    context.close(force, timeout=0)
+                self.assertTrue(context.closed)
+                for call in (lambda: memoryview(buffer), lambda: buffer.address, buffer.read, context.stats):
+                    with self.assertRaises(tiermem.ShutDown):
+                        call()
+                if view is not None:
+                    with self.assertRaises(tiermem.ShutDown):
+                        view[0]
+                context.close()
+                self.assertTrue(context.closed)
+                context.close()
+                deadline = time.monotonic() + 10
+                while threads() > before and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                self.assertLessEqual(threads(), before, "the context has ended")
 
     def test_the_shared_context_hides_no_exception(self):
         with self.assertRaises(ZeroDivisionError):
@@ -337,6 +363,96 @@ class Arguments(unittest.TestCase):
             context.receipts(1 << 32)
         self.assertEqual(context.receipts(0)["last"], [])
 
+    def test_numbers_beyond_all_ranges_are_value_errors(self):
+        view = self.buffer.view()
+        queue = tiermem.Queue(self.context)
+        for call in (
+            lambda: self.buffer.view(timeout=10**400),
+            lambda: self.context.close(timeout=10**400),
+            lambda: queue.drain(1 << 64),
+            lambda: queue.drain(-1),
+            lambda: tiermem.Tensor(view, "uint8", (1 << 63,)).__dlpack__(max_version=(1, 0)),
+            lambda: tiermem.Tensor(view, "uint8", (-1,)).__dlpack__(max_version=(1, 0)),
+        ):
+            with self.assertRaises(ValueError):
+                call()
+        self.assertEqual(queue.drain(1 << 63), [])
+
+    def test_a_number_frees_the_buffer_then_the_call_is_refused(self):
+        context, memory = self.context, bytearray(10)
+        for name, call in {
+            "read": lambda b, n: b.read(n),
+            "read length": lambda b, n: b.read(0, n),
+            "read timeout": lambda b, n: b.read(0, 10, timeout=n),
+            "readinto": lambda b, n: b.readinto(memory, n),
+            "write": lambda b, n: b.write(b"1", n),
+            "view": lambda b, n: b.view(n),
+            "view length": lambda b, n: b.view(0, n),
+            "view timeout": lambda b, n: b.view(0, 10, "r", n),
+            "why": lambda b, n: b.why(n),
+            "acquire": lambda b, n: context.acquire([b, (b, n)]),
+            "acquire_async": lambda b, n: context.acquire_async([b, (b, 0, n)]),
+            "advise": lambda b, n: context.advise([(b, 1), (b, n)], "cold"),
+            "evict": lambda b, n: context.evict([(b, n)]),
+            "copy": lambda b, n: context.copy([(b, 0, memory), (b, n, memory)]),
+        }.items():
+            buffer = context.alloc(MIB)
+            with self.subTest(name), self.assertRaises(tiermem.StaleHandle):
+                call(buffer, Does(buffer.free))
+
+    def test_a_number_closes_the_context_then_the_call_is_refused(self):
+        for name, call in {
+            "read": lambda c, b, n: b.read(n),
+            "view": lambda c, b, n: b.view(n),
+            "alloc": lambda c, b, n: c.alloc(n),
+            "acquire": lambda c, b, n: c.acquire([(b, n)]),
+            "copy": lambda c, b, n: c.copy([(b, n, bytearray(1))]),
+            "set_budget": lambda c, b, n: c.set_budget("dram", n),
+            "prefetch_at": lambda c, b, n: c.prefetch_at(1, n),
+            "store": lambda c, b, n: tiermem.Store(c, n),
+            "put": lambda c, b, n: tiermem.Store(c, MIB).put([(b"k", b"v")], timeout=n),
+        }.items():
+            context = tiermem.Context("dram=16M; nvme=off")
+            buffer = context.alloc(MIB)
+            with self.subTest(name), self.assertRaises(tiermem.ShutDown):
+                call(context, buffer, Does(lambda: context.close(force=True)))
+
+    def test_keys_close_the_store_then_the_call_is_refused(self):
+        store = tiermem.Store(self.context, MIB)
+
+        def keys():
+            store.close()
+            yield b"k"
+
+        with self.assertRaisesRegex(ValueError, "is closed"):
+            store.exists(keys())
+
+    def test_close_refuses_while_threads_use_the_context(self):
+        view = self.buffer.view(0, 10)
+        interval = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, interval)
+        sys.setswitchinterval(1e-5)
+        ended = time.monotonic() + 1
+        kinds = set()
+
+        def use():
+            while time.monotonic() < ended:
+                try:
+                    self.buffer.read(0, 4)
+                except Exception as error:
+                    kinds.add(type(error))
+
+        users = [threading.Thread(target=use) for _ in range(3)]
+        for each in users:
+            each.start()
+        while time.monotonic() < ended:
+            with self.assertRaises(tiermem.Busy):
+                self.context.close()
+        for each in users:
+            each.join()
+        self.assertLessEqual(kinds, {tiermem.ShutDown})
+        view.release()
+
     def test_texts_with_null_characters(self):
         for call in (
             lambda text: tiermem.gpu_tag(text),
@@ -347,6 +463,7 @@ class Arguments(unittest.TestCase):
             lambda text: self.context.set_budget(text, MIB),
             lambda text: tiermem.Context(text),
             lambda text: tiermem.Context("dram=8M", name=text),
+            lambda text: tiermem.Context("dram=8M", toml=text),
             lambda text: tiermem.Store(self.context, MIB, name=text),
             lambda text: self.context.adopt_file(text),
         ):
@@ -404,6 +521,19 @@ class Arguments(unittest.TestCase):
                 tiermem.Context(tiers, **options)
             self.assertIsInstance(caught.exception, FileNotFoundError)
             self.assertIn("tiermem-no-such-folder", str(caught.exception))
+
+
+class Does:
+    """A number that runs code of the program when a call converts it."""
+
+    def __init__(self, code):
+        self.code = code
+
+    def __index__(self):
+        self.code()
+        return 1
+
+    __float__ = lambda self: float(self.__index__())  # noqa: E731
 
 
 def threads():

@@ -4,11 +4,15 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import importlib.util
+import inspect
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 import tiermem
@@ -211,12 +215,134 @@ class Objects(unittest.TestCase):
             with self.assertRaises(TimeoutError):
                 op.wait(0.02)
             op.cancel()
-            with self.assertRaises(tiermem.Cancelled):
-                op.wait(5)
-            with self.assertRaisesRegex(ValueError, "was waited for"):
-                op.wait()
+            for _ in range(2):
+                with self.assertRaisesRegex(tiermem.Cancelled, "cancelled by its owner"):
+                    op.wait(5)
             other.view_async(mode="w")  # Dropped while it waits.
         self.assertEqual(other.info()["pinned"], 0)
+
+    def test_an_operation_fails_then_each_wait_raises_its_error(self):
+        op = self.context.alloc(64 << 20).view_async(0, 32 << 20)
+        texts = []
+        for _ in range(2):
+            with self.assertRaises(tiermem.NoCapacity) as caught:
+                op.wait(5)
+            texts.append((str(caught.exception), caught.exception.needed))
+        self.assertEqual(texts[0], texts[1])
+
+        async def run():
+            op = self.context.alloc(64 << 20).view_async(0, 32 << 20)
+            return await asyncio.gather(self.awaited(op), self.awaited(op), return_exceptions=True)
+
+        self.assertEqual([type(each) for each in asyncio.run(run())], [tiermem.NoCapacity] * 2)
+
+    @staticmethod
+    async def awaited(op):
+        return await op
+
+    def test_threads_that_wait_for_one_operation_get_one_result(self):
+        buffer = self.context.alloc(1 << 20)
+        buffer.write(b"q" * (1 << 20))
+        for _ in range(200):
+            buffer.evict()
+            op = buffer.view_async()
+            results = []
+            threads = [threading.Thread(target=lambda: results.append(op.wait())) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(len(results), 4)
+            self.assertTrue(all(each is op.wait() for each in results))
+            op.wait().release()
+            self.assertEqual(buffer.info()["pinned"], 0)
+
+    def test_a_thread_waits_then_the_timeout_of_another_one_expires(self):
+        holder, other = self.context.alloc(12 << 20), self.context.alloc(12 << 20)
+        results = []
+        with holder.view(mode="w"):
+            op = other.view_async(mode="w")
+            thread = threading.Thread(target=lambda: results.append(op.wait()))
+            thread.start()
+            time.sleep(0.05)
+            for timeout in (0, 0.05, 0.25):
+                begun = time.monotonic()
+                with self.assertRaises(tiermem.TimedOut):
+                    op.wait(timeout)
+                self.assertLess(time.monotonic() - begun, 5)
+            with self.assertRaisesRegex(ValueError, "another thread waits"):
+                tiermem.Queue(self.context).add(op)
+        self.assertIs(op.wait(), op.wait(5))
+        thread.join()
+        self.assertIs(results[0], op.wait())
+
+    def test_an_operation_is_waited_for_in_a_child_of_fork(self):
+        holder, other = self.context.alloc(12 << 20), self.context.alloc(12 << 20)
+        with holder.view(mode="w"):
+            op = other.view_async(mode="w")
+            thread = threading.Thread(target=op.wait)
+            thread.start()
+            time.sleep(0.05)
+            child = os.fork()
+            if child == 0:
+                try:
+                    op.wait()
+                except tiermem.ShutDown:
+                    os._exit(0)
+                os._exit(1)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+        thread.join()
+
+    def test_a_cancelled_await_keeps_nothing_pinned(self):
+        buffer = self.context.alloc(4 << 20)
+        buffer.write(b"z" * (4 << 20))
+        buffer.evict()
+
+        errors = []
+
+        async def view():
+            try:
+                await buffer.view_async()
+            except asyncio.CancelledError as error:
+                errors.append(error)
+
+        async def run():
+            task = asyncio.create_task(view())
+            await asyncio.sleep(0)
+            time.sleep(0.05)  # The operation ends, and the event loop does not see it.
+            task.cancel()
+            await task
+            self.assertIsNotNone(errors[0].__traceback__)
+            self.assertEqual(buffer.info()["pinned"], 0)
+
+        asyncio.run(run())
+
+    def test_paths_that_are_not_utf8(self):
+        folder = os.fsencode(self.folder.name) + b"/\xff"
+        os.mkdir(folder)
+        path = folder + b"/w\xff.bin"
+        with open(path, "wb") as file:
+            file.write(bytes(1 << 20))
+        for given in (path, os.fsdecode(path)):
+            buffer = self.context.adopt_file(given, label=None)
+            self.assertIn("\\xff", buffer.info()["label"])
+            self.assertIn("\\xff", self.context.stats_by_label()[0]["label"])
+            with buffer.view():
+                with self.assertRaisesRegex(tiermem.Busy, r"\\xff"):
+                    buffer.evict()
+                self.assertTrue(self.context.stats())
+                self.assertTrue(self.context.receipts()["last"])
+            del buffer
+        with tiermem.Context(f"dram=16M; nvme={os.fsdecode(folder)}:64M") as context:
+            self.assertIn(64 << 20, [tier["budget"] for tier in context.tiers])
+        options = folder + b"/options.toml"
+        with open(options, "w") as file:
+            file.write('[tiers]\ndram = "24M"\nnvme = "off"\n')
+        for given in (options, os.fsdecode(options), pathlib.Path(os.fsdecode(options))):
+            with tiermem.Context(toml=given) as context:
+                self.assertEqual(context.tiers[0]["budget"], 24 << 20)
+        with self.assertRaisesRegex(tiermem.NotFound, r"\\xff"):
+            tiermem.Context(toml=folder + b"/none")
 
     def test_adopted_files(self):
         path = os.path.join(self.folder.name, "file")
@@ -406,8 +532,98 @@ class Processes(unittest.TestCase):
 
     def test_help_shows_arguments(self):
         done = self.run_python("import tiermem; help(tiermem.Buffer.view); help(tiermem.Context.alloc)")
-        self.assertIn("view(offset=0, length=None, mode='r', timeout=None)", done.stdout)
+        self.assertIn("view(self, /, offset=0, length=None, mode='r', timeout=None)", done.stdout)
         self.assertIn("extent_bytes=0", done.stdout)
+
+    def test_signatures_have_the_object_first(self):
+        for kind in (tiermem.Context, tiermem.Buffer, tiermem.View, tiermem.Op, tiermem.Queue, tiermem.Store):
+            for name, method in vars(kind).items():
+                if name.startswith("_") or not callable(method):
+                    continue
+                with self.subTest(kind=kind.__name__, method=name):
+                    self.assertEqual(next(iter(inspect.signature(method).parameters)), "self")
+        self.assertEqual(list(inspect.signature(tiermem.gpu_tag).parameters), ["tag"])
+
+    def test_the_collector_ends_operations_before_it_clears_what_they_use(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assert_runs(GARBAGE, "ok\n", FOLDER=folder)
+
+    def test_topology_says_why_it_fails(self):
+        self.assert_runs(
+            "import tiermem\n"
+            "try:\n    tiermem.topology()\n"
+            "except tiermem.InvalidArgument as error: print('1Q' in str(error), error.status)",
+            "True invalid_argument\n", TIERMEM_TIERS="dram=1Q",
+        )
+
+    def test_an_old_pytorch_is_an_import_error(self):
+        self.assert_runs(
+            "import sys, types\n"
+            "sys.modules['torch'] = types.ModuleType('torch')\n"
+            "sys.modules['torch'].__version__ = '1.13.1'\n"
+            "try:\n    import tiermem.torch\n"
+            "except ImportError as error: print(error)",
+            "tiermem.torch needs PyTorch 2.1 or later, and this is 1.13.1\n",
+        )
+
+    @unittest.skipUnless(importlib.util.find_spec("mypy"), "mypy is not installed")
+    def test_types(self):
+        package = os.path.dirname(os.path.dirname(tiermem.__file__))
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "typed.py")
+            with open(path, "w") as file:
+                file.write(TYPED)
+            done = subprocess.run(
+                [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--python-version=3.12",
+                 "--cache-dir", folder, path],
+                text=True, capture_output=True, timeout=300, env={**os.environ, "MYPYPATH": package},
+            )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+# A cycle of the program has a queue and an operation, and the queue is older than the operation. The
+# memory of the operation is in the cycle, and the collector can clear it.
+GARBAGE = """
+import ctypes, gc, os, tiermem
+gc.disable()
+context = tiermem.Context(f"dram=16M; nvme={os.environ['FOLDER']}:128M")
+buffer = context.alloc(8 << 20)
+buffer.write(b"x" * (8 << 20))
+store = tiermem.Store(context, 32 << 20)
+class Client: pass
+for turn in range(10):
+    for start in (
+        lambda: buffer.view_async(0, 4096),
+        lambda: context.copy_async([(buffer, 0, memoryview(bytearray(8 << 20)))]),
+        lambda: context.copy_async([(buffer, 0, ctypes.create_string_buffer(8 << 20))]),
+        lambda: store.put_async([(os.urandom(200), bytes(400_000)) for _ in range(8)]),
+    ):
+        buffer.evict()
+        client = Client()
+        client.queue = tiermem.Queue(context)
+        gc.collect(0)
+        client.queue.add(start(), client)
+        del client
+        gc.collect()
+        assert buffer.info()["pinned"] == 0
+print("ok")
+"""
+
+TYPED = """
+import os, pathlib
+import tiermem
+context = tiermem.Context("dram=1G", toml=pathlib.Path("x"))
+buffer = tiermem.default().alloc(1 << 20)
+view = buffer.view(None, None)
+context.acquire([buffer, (buffer,), (buffer, None, None, "r")])
+context.evict(iter([buffer]))
+context.prefetch(each for each in [buffer]).wait()
+store = tiermem.Store(context, 1 << 20)
+store.put((key, b"1") for key in (b"a", "b"))
+tiermem.Tensor(view, "bfloat16", (1,)).nbytes
+path: str = tiermem.run_path()
+tiermem.topology()["tiers"]
+"""
 
 
 

@@ -260,6 +260,10 @@ class Ort(unittest.TestCase):
         self.assertFalse(any(begin <= each.data_ptr() < begin + size for each in outputs))
         np.testing.assert_array_equal(-outputs[0].numpy(), outputs[1].numpy())
 
+    def test_the_path_is_bytes(self):
+        session = tiermem.ort.session(os.fsencode(layers(self.folder)), context=self.context)
+        self.assertTrue(all(isinstance(path, str) for path in session.buffers))
+
     def test_a_closed_context_is_an_error_of_the_next_run(self):
         session = tiermem.ort.session(layers(self.folder), context=self.context)
         session.run(None, batch())

@@ -117,9 +117,37 @@ class Queues(unittest.TestCase):
         with self.assertRaises(tiermem.ShutDown):
             queue.drain()
         queue.close()
-        with self.assertRaises(tiermem.ShutDown):
+        with self.assertRaisesRegex(tiermem.ShutDown, "the context has ended"):
             op.wait()
         del view
+
+    def test_a_drain_runs_code_that_closes_the_queue(self):
+        queue = tiermem.Queue(self.context)
+        with self.hog.view(mode="w"):
+            ops = [self.other.view_async(mode="w") for _ in range(40)]
+            for op in ops:
+                op.cancel()
+            for op in ops:
+                while not op.done():
+                    pass
+                queue.add(op)
+
+            def close(phase, info):
+                if 0 < len(queue) < 40:
+                    queue.close()
+
+            gc.callbacks.append(close)
+            thresholds = gc.get_threshold()
+            gc.set_threshold(1)
+            try:
+                drained = [op for op, _ in queue.drain()]
+            finally:
+                gc.set_threshold(*thresholds)
+                gc.callbacks.remove(close)
+        self.assertLessEqual(len(drained), 40)
+        for op in ops:
+            with self.assertRaises(tiermem.Cancelled):
+                op.wait()
 
     def test_a_child_of_fork(self):
         queue = tiermem.Queue(self.context)

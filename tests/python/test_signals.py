@@ -98,6 +98,23 @@ class Signals(unittest.TestCase):
                         view.release()
                 self.buffer.advise("dont_need", 40 * MIB, 8 * MIB)
 
+    def test_a_handler_waits_for_the_same_operation(self):
+        op = self.context.acquire_async([(self.buffer, 40 * MIB, 4096)], "w")
+        got = []
+
+        def handler(number, frame):
+            self.views.pop().release()
+            self.free_one()
+            got.append(op.wait(20))
+
+        signal.signal(signal.SIGUSR1, handler)
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        self.assertIs(op.wait(30), op.wait())
+        timer.join()
+        self.assertEqual(got, [op.wait()])
+        op.wait()[0].release()
+
     def free_one(self):
         """Give up the bytes of the view that was released."""
         at = 2 * MIB * len(self.views)

@@ -8,6 +8,7 @@ import gc
 import hashlib
 import json
 import os
+import struct
 import tempfile
 import unittest
 import warnings
@@ -327,6 +328,44 @@ class Torch(unittest.TestCase):
         gc.collect()
         self.assertEqual(self.context.stats()["buffers"], 0)
 
+    def check_placed(self, tensor, placed):
+        buffer = tiermem.torch.buffer_of(tensor)
+        self.assertEqual(buffer is not None, placed)
+        if placed:
+            self.assertLessEqual(buffer.address, tensor.data_ptr())
+            self.assertLess(tensor.data_ptr(), buffer.address + buffer.nbytes)
+        del buffer
+        gc.collect()
+        self.assertEqual(self.context.stats()["buffers"], placed)
+
+    def test_a_parameter_leaves_its_buffer_then_it_can_be_placed_again(self):
+        for name, convert in {
+            "to": lambda layer: layer.to(torch.bfloat16),
+            "share_memory": lambda layer: layer.share_memory(),
+            "data": lambda layer: setattr(layer.weight, "data", torch.zeros(256, 256)),
+        }.items():
+            with self.subTest(name):
+                layer = torch.nn.Linear(256, 256, bias=False)
+                tiermem.torch.place(layer, context=self.context)
+                self.check_placed(layer.weight, True)
+                convert(layer)
+                self.check_placed(layer.weight, False)
+                value = layer.weight.detach().clone()
+                tiermem.torch.place(layer, context=self.context)
+                self.check_placed(layer.weight, True)
+                self.assertTrue(torch.equal(layer.weight, value))
+                del layer
+
+    def test_a_parameter_leaves_its_buffer_then_the_optimizer_places_it_again(self):
+        layer = torch.nn.Linear(256, 256, bias=False)
+        optimizer = tiermem.torch.tier(torch.optim.SGD(layer.parameters(), lr=0.1), layer,
+                                       context=self.context)  # fmt: skip
+        layer.to(torch.bfloat16)
+        layer(torch.ones(2, 256, dtype=torch.bfloat16)).sum().backward()
+        self.check_placed(layer.weight, False)
+        optimizer.step()
+        self.check_placed(layer.weight, True)
+
     def test_workers_of_a_data_loader(self):
         tensor = tiermem.torch.zeros(64, 1 << 16, context=self.context)
         tensor += torch.arange(64.0)[:, None]
@@ -369,6 +408,20 @@ class Torch(unittest.TestCase):
         gc.collect()
         self.assertEqual(self.context.tiers[0]["pinned"], 0)
         self.assertEqual(self.context.stats()["demoted"], 0)
+
+    def test_a_model_at_a_path_that_is_not_utf8(self):
+        import tiermem.hf
+
+        folder = os.fsencode(self.folder.name) + b"/\xff"
+        os.mkdir(folder)
+        header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+        with open(folder + b"/model.safetensors", "wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header + struct.pack("<2f", 1, 2))
+        for path in (folder, os.fsdecode(folder), folder + b"/model.safetensors"):
+            weights = tiermem.hf.open(path, context=self.context)
+            self.assertEqual(weights["w"].tolist(), [1, 2])
+        with self.assertRaisesRegex(FileNotFoundError, r"/\\xff/\.\. has neither"):
+            tiermem.hf.open(folder + b"/..", context=self.context)
 
     @unittest.skipUnless(accelerate, "accelerate and safetensors are not installed")
     def test_a_model_in_shards(self):

@@ -6,6 +6,11 @@
 
 #include "native.h"
 
+PyObject* c_text(const char* text) {
+  return text == NULL ? Py_NewRef(Py_None)
+                      : PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+}
+
 /* Raises the exception of an error record. */
 static PyObject* raise_info(module_state* state, const tm_error_info* info) {
   if (state->make_error == NULL) {
@@ -17,10 +22,11 @@ static PyObject* raise_info(module_state* state, const tm_error_info* info) {
     return NULL;
   }
   PyObject* error = PyObject_CallFunction(
-      state->make_error, "sziNKKKKKzzi", tm_status_name(info->status), info->text,
+      state->make_error, "sNiNKKKKKNNi", tm_status_name(info->status), c_text(info->text),
       (int)info->native, tier, (unsigned long long)info->offset, (unsigned long long)info->needed,
       (unsigned long long)info->budget, (unsigned long long)info->used,
-      (unsigned long long)info->pinned, info->holder, info->setting, (int)info->device);
+      (unsigned long long)info->pinned, c_text(info->holder), c_text(info->setting),
+      (int)info->device);
   if (error != NULL) {
     PyErr_SetObject((PyObject*)Py_TYPE(error), error);
     Py_DECREF(error);
@@ -39,9 +45,6 @@ static void last_error(tm_status status, tm_context* context, tm_op op, tm_error
 }
 
 PyObject* raise_status(module_state* state, tm_status status, tm_context* context, tm_op op) {
-  if (state->told != NULL && state->told->status == status) { /* The error is that of an event. */
-    return raise_event(state, state->told);
-  }
   tm_error_info info;
   last_error(status, context, op, &info);
   return raise_info(state, &info);
@@ -112,6 +115,11 @@ bool to_timeout(PyObject* seconds, int64_t* out) {
       PyErr_Clear();
       PyErr_Format(PyExc_TypeError,
                    "timeout is %R; it must be a number of seconds, or None for no limit", seconds);
+    } else if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+      PyErr_Clear();
+      PyErr_SetString(PyExc_ValueError,
+                      "timeout is beyond the range of a float; it must be 0 or more seconds, or "
+                      "None for no limit");
     }
     return false;
   }
@@ -269,19 +277,21 @@ PyObject* place_text(tm_place place) {
 }
 
 bool is_open(ContextObject* context) {
-  if (context->closed) {
-    (void)raise_text(state_of((PyObject*)context), TM_SHUT_DOWN,
-                     "the context is closed; create another one");
+  if (!context->closed) { /* Read once: to raise runs Python code, and so other threads. */
+    return true;
   }
-  return !context->closed;
+  (void)raise_text(state_of((PyObject*)context), TM_SHUT_DOWN,
+                   "the context is closed; create another one");
+  return false;
 }
 
 buffer_core* live_core(BufferObject* buffer) {
-  if (buffer->core == NULL) {
+  buffer_core* core = buffer->core;
+  if (core == NULL) {
     (void)raise_text(state_of((PyObject*)buffer), TM_STALE_HANDLE,
                      "the buffer was freed; allocate another one");
   }
-  return buffer->core;
+  return core;
 }
 
 buffer_core* usable_core(BufferObject* buffer) {
@@ -289,20 +299,29 @@ buffer_core* usable_core(BufferObject* buffer) {
   return core != NULL && is_open(buffer->context) ? core : NULL;
 }
 
-bool to_range(const buffer_core* core, PyObject* offset, PyObject* length, tm_access* out) {
-  uint64_t from = 0, bytes = 0;
-  if (offset != NULL && offset != Py_None && !to_bytes_count(offset, "offset", &from)) {
+bool to_range(PyObject* offset, PyObject* length, tm_access* out) {
+  out->offset = 0;
+  out->length = 0;
+  if ((offset != NULL && offset != Py_None && !to_bytes_count(offset, "offset", &out->offset)) ||
+      (length != NULL && length != Py_None && !to_bytes_count(length, "length", &out->length))) {
     return false;
   }
+  if (length != NULL && length != Py_None && out->length == 0) {
+    PyErr_Format(PyExc_ValueError, "a range of 0 bytes at offset %llu; a range has at least 1 byte",
+                 (unsigned long long)out->offset);
+    return false;
+  }
+  return true;
+}
+
+bool cut_range(const buffer_core* core, tm_access* range) {
+  const uint64_t from = range->offset;
   if (from > core->bytes) {
     PyErr_Format(PyExc_ValueError, "offset is %llu; the buffer has %llu bytes",
                  (unsigned long long)from, (unsigned long long)core->bytes);
     return false;
   }
-  bytes = core->bytes - from;
-  if (length != NULL && length != Py_None && !to_bytes_count(length, "length", &bytes)) {
-    return false;
-  }
+  const uint64_t bytes = range->length != 0 ? range->length : core->bytes - from;
   if (bytes > core->bytes - from) {
     PyErr_Format(PyExc_ValueError, "%llu bytes from offset %llu on; the buffer has %llu bytes",
                  (unsigned long long)bytes, (unsigned long long)from,
@@ -314,13 +333,12 @@ bool to_range(const buffer_core* core, PyObject* offset, PyObject* length, tm_ac
                  (unsigned long long)from);
     return false;
   }
-  out->buffer = core->buffer;
-  out->offset = from;
-  out->length = bytes;
+  range->buffer = core->buffer;
+  range->length = bytes;
   return true;
 }
 
-/* One element of the list of to_ranges(). */
+/* The numbers of one element of the list of to_ranges(). */
 static bool to_range_of(module_state* state, PyObject* item, uint32_t mode, tm_access* out,
                         PyObject* kept) {
   PyObject *buffer = item, *offset = NULL, *length = NULL, *how = NULL;
@@ -340,11 +358,27 @@ static bool to_range_of(module_state* state, PyObject* item, uint32_t mode, tm_a
     PyErr_Format(PyExc_TypeError, "a range begins with a tiermem.Buffer, not %R", buffer);
     return false;
   }
-  const buffer_core* core = usable_core((BufferObject*)buffer);
   memset(out, 0, sizeof *out);
   out->mode = mode;
-  return core != NULL && (how == NULL || to_mode(how, &out->mode)) &&
-         to_range(core, offset, length, out) && PyList_Append(kept, buffer) == 0;
+  return (how == NULL || to_mode(how, &out->mode)) && to_range(offset, length, out) &&
+         PyList_Append(kept, buffer) == 0;
+}
+
+/* In two passes: numbers of Python run Python code, which may free a buffer of an earlier range. */
+static bool fill_ranges(module_state* state, PyObject* items, uint32_t mode, Py_ssize_t n,
+                        tm_access* ranges, PyObject* kept) {
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    if (!to_range_of(state, PyList_GetItem(items, i), mode, &ranges[i], kept)) {
+      return false;
+    }
+  }
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    const buffer_core* core = usable_core((BufferObject*)PyList_GetItem(kept, i));
+    if (core == NULL || !cut_range(core, &ranges[i])) {
+      return false;
+    }
+  }
+  return true;
 }
 
 tm_access* to_ranges(module_state* state, PyObject* list, uint32_t mode, Py_ssize_t* count,
@@ -364,11 +398,9 @@ tm_access* to_ranges(module_state* state, PyObject* list, uint32_t mode, Py_ssiz
       PyErr_NoMemory();
     }
   }
-  for (Py_ssize_t i = 0; ranges != NULL && i < n; ++i) {
-    if (!to_range_of(state, PyList_GetItem(items, i), mode, &ranges[i], *kept)) {
-      PyMem_Free(ranges);
-      ranges = NULL;
-    }
+  if (ranges != NULL && !fill_ranges(state, items, mode, n, ranges, *kept)) {
+    PyMem_Free(ranges);
+    ranges = NULL;
   }
   Py_DECREF(items);
   if (ranges == NULL) {

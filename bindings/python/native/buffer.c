@@ -83,8 +83,11 @@ static PyObject* acquire_one(BufferObject* self, PyObject* offset, PyObject* len
   tm_access range = {.mode = mode};
   int64_t limit = 0;
   tm_view view;
+  if (!to_range(offset, length, &range) || !to_timeout(timeout, &limit)) {
+    return NULL;
+  }
   buffer_core* core = usable_core(self);
-  if (core == NULL || !to_range(core, offset, length, &range) || !to_timeout(timeout, &limit)) {
+  if (core == NULL || !cut_range(core, &range)) {
     return NULL;
   }
   tm_status status = tm_acquire(core->context, &range, 1, TM_HOST_ORDER, 0, &view);
@@ -260,18 +263,24 @@ static PyObject* buffer_read(PyObject* object, PyObject* args, PyObject* kwargs)
   PyObject *offset = NULL, *length = NULL, *timeout = NULL;
   int64_t limit = 0;
   uint64_t from = 0, bytes = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO$O:read", names, &offset, &length, &timeout) ||
-      usable_core(self) == NULL || (offset != NULL && !to_bytes_count(offset, "offset", &from)) ||
-      !to_timeout(timeout, &limit)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO$O:read", names, &offset, &length, &timeout)) {
     return NULL;
   }
-  bytes = self->core->bytes - (from < self->core->bytes ? from : self->core->bytes);
-  if (length != NULL && length != Py_None && !to_bytes_count(length, "length", &bytes)) {
+  const bool has_length = length != NULL && length != Py_None;
+  if ((offset != NULL && !to_bytes_count(offset, "offset", &from)) ||
+      (has_length && !to_bytes_count(length, "length", &bytes)) || !to_timeout(timeout, &limit)) {
     return NULL;
   }
-  if (bytes > self->core->bytes) { /* Before memory for it is allocated. */
+  const buffer_core* core = usable_core(self);
+  if (core == NULL) {
+    return NULL;
+  }
+  if (!has_length) {
+    bytes = core->bytes - (from < core->bytes ? from : core->bytes);
+  }
+  if (bytes > core->bytes) { /* Before memory for it is allocated. */
     PyErr_Format(PyExc_ValueError, "%llu bytes; the buffer has %llu bytes",
-                 (unsigned long long)bytes, (unsigned long long)self->core->bytes);
+                 (unsigned long long)bytes, (unsigned long long)core->bytes);
     return NULL;
   }
   PyObject* result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
@@ -320,7 +329,7 @@ static PyObject* buffer_why(PyObject* object, PyObject* args, PyObject* kwargs) 
   }
   tm_whereabouts where = {.size = sizeof where};
   const tm_status status = tm_why(self->core->context, self->core->buffer, offset, &where);
-  return status == TM_OK ? PyUnicode_FromString(where.text)
+  return status == TM_OK ? c_text(where.text)
                          : raise_status(state_of(object), status, self->context->context, 0);
 }
 
@@ -336,7 +345,7 @@ static PyObject* buffer_info(PyObject* object, PyObject* unused) {
     return raise_status(state_of(object), status, self->context->context, 0);
   }
   return Py_BuildValue(
-      "{s:s,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "label", info.label, "nbytes",
+      "{s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "label", c_text(info.label), "nbytes",
       (unsigned long long)info.bytes, "extent_bytes", (unsigned long long)info.extent_bytes,
       "extents", (unsigned long long)info.extents, "resident", (unsigned long long)info.resident,
       "dirty", (unsigned long long)info.dirty, "in_slots", (unsigned long long)info.in_slots,
@@ -457,31 +466,32 @@ static PyObject* buffer_freed(PyObject* object, void* unused) {
 
 static PyMethodDef buffer_methods[] = {
     {"view", FUNCTION(buffer_view), METH_FASTCALL | METH_KEYWORDS,
-     "view(offset=0, length=None, mode='r', timeout=None)\n--\n\n"
+     "view($self, /, offset=0, length=None, mode='r', timeout=None)\n--\n\n"
      "Pin a range and return a View. Its bytes do not move until it is released.\n\n"
      "length: None reaches the end of the buffer.\n"
      "mode: 'r', 'rw', or 'w' for a caller that overwrites every byte, so that nothing is read.\n"
      "timeout: the longest wait in seconds; 0 never waits, None has no limit.\n\n"
      "Raise NoCapacity, Busy (timeout 0), TimedOut, Lost, or DeviceError."},
     {"view_async", FUNCTION(buffer_view_async), KEYWORDS,
-     "view_async(offset=0, length=None, mode='r')\n--\n\n"
+     "view_async($self, /, offset=0, length=None, mode='r')\n--\n\n"
      "Start view() and return an Op. Its result is the View: await it, or call wait()."},
     {"read", FUNCTION(buffer_read), KEYWORDS,
-     "read(offset=0, length=None, *, timeout=None)\n--\n\nReturn bytes of the buffer as a copy."},
+     "read($self, /, offset=0, length=None, *, timeout=None)\n--\n\nReturn bytes of the buffer as "
+     "a copy."},
     {"readinto", FUNCTION(buffer_readinto), KEYWORDS,
-     "readinto(data, offset=0, *, timeout=None)\n--\n\n"
+     "readinto($self, /, data, offset=0, *, timeout=None)\n--\n\n"
      "Copy bytes from offset on into data, a writable object such as a bytearray. Return their "
      "number."},
     {"write", FUNCTION(buffer_write), KEYWORDS,
-     "write(data, offset=0, *, timeout=None)\n--\n\n"
+     "write($self, /, data, offset=0, *, timeout=None)\n--\n\n"
      "Copy data into the buffer, from offset on. Return the number of bytes."},
     {"prefetch", FUNCTION(buffer_prefetch), KEYWORDS,
-     "prefetch(offset=0, length=None, *, next_use=0)\n--\n\n"
+     "prefetch($self, /, offset=0, length=None, *, next_use=0)\n--\n\n"
      "Promote a range before it is used, and return an Op. Does nothing if there is no room.\n\n"
      "The Op need not be kept: the hint goes on without it. next_use: the tick() ordinal of the\n"
      "next use; 0: soon."},
     {"advise", FUNCTION(buffer_advise), KEYWORDS,
-     "advise(advice, offset=0, length=None, *, value=0, tier=None)\n--\n\n"
+     "advise($self, /, advice, offset=0, length=None, *, value=0, tier=None)\n--\n\n"
      "Give a hint for a range: 'normal', 'read_mostly', 'will_need', 'dont_need' (the bytes are "
      "given\n"
      "up and read as zeros), 'cold', 'sequential', 'random', 'streamed', 'touched', 'frozen',\n"
@@ -489,15 +499,17 @@ static PyMethodDef buffer_methods[] = {
      "0),\n"
      "'next_use' (value: the ordinal of a tick)."},
     {"evict", FUNCTION(buffer_evict), KEYWORDS,
-     "evict(offset=0, length=None, *, timeout=None)\n--\n\n"
+     "evict($self, /, offset=0, length=None, *, timeout=None)\n--\n\n"
      "Write changed bytes of a range to a lower tier, free their memory, and wait for that."},
     {"why", FUNCTION(buffer_why), KEYWORDS,
-     "why(offset=0)\n--\n\nReturn a sentence: where the byte is, since when, and what moved it "
+     "why($self, /, offset=0)\n--\n\nReturn a sentence: where the byte is, since when, and what "
+     "moved it "
      "there."},
     {"info", buffer_info, METH_NOARGS,
-     "info()\n--\n\nReturn a dictionary with the state of the buffer: bytes by where they are."},
+     "info($self, /)\n--\n\nReturn a dictionary with the state of the buffer: bytes by where they "
+     "are."},
     {"free", buffer_free, METH_NOARGS,
-     "free()\n--\n\n"
+     "free($self, /)\n--\n\n"
      "Free the buffer now. Raise BufferError while views, tensors or memoryviews use it.\n\n"
      "Without this call the buffer is freed when its last user is gone."},
     {"_dlpack", (PyCFunction)(void (*)(void))buffer_to_dlpack, METH_FASTCALL, NULL},

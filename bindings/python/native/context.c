@@ -4,14 +4,8 @@
 
 #include "native.h"
 
-static PyObject* context_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static char* names[] = {"tiers", "toml", "name", "_shared", NULL};
-  const char *tiers = NULL, *toml = NULL, *name = NULL;
-  int shared = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|z$zzp:Context", names, &tiers, &toml, &name,
-                                   &shared)) {
-    return NULL;
-  }
+static PyObject* create(PyTypeObject* type, const char* tiers, const char* toml, const char* name,
+                        bool shared) {
   module_state* state = (module_state*)PyType_GetModuleState(type);
   tm_context* made = NULL;
   tm_status status;
@@ -35,13 +29,53 @@ static PyObject* context_new(PyTypeObject* type, PyObject* args, PyObject* kwarg
   }
   self->context = made;
   self->core = core;
-  self->closed = false;
-  self->shared = shared != 0;
+  self->closed = self->unfinished = false;
+  self->shared = shared;
   self->owned = true;
   self->ending = NULL;
   self->detached = NULL;
   self->detached_count = self->detached_room = 0;
   return (PyObject*)self;
+}
+
+/* Converters of PyArg_ParseTuple() for options, with paths as os.fsdecode() returns them. `out` is
+ * a PyObject**: bytes, or NULL for None. */
+static int to_tiers(PyObject* option, void* out) {
+  PyObject* bytes = NULL;
+  if (PyUnicode_Check(option)) {
+    bytes = PyUnicode_EncodeFSDefault(option);
+  } else if (option != Py_None) {
+    PyErr_Format(PyExc_TypeError, "tiers is %R; it must be a str or None", option);
+  }
+  char* text;
+  if (bytes != NULL && PyBytes_AsStringAndSize(bytes, &text, NULL) != 0) { /* A null character. */
+    Py_CLEAR(bytes);
+  }
+  *(PyObject**)out = bytes;
+  return bytes != NULL || option == Py_None;
+}
+
+static int to_path(PyObject* option, void* out) {
+  *(PyObject**)out = NULL;
+  return option == Py_None || PyUnicode_FSConverter(option, out) != 0;
+}
+
+static const char* text_of(PyObject* bytes) {
+  return bytes != NULL ? PyBytes_AsString(bytes) : NULL;
+}
+
+static PyObject* context_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"tiers", "toml", "name", "_shared", NULL};
+  PyObject *tiers = NULL, *toml = NULL, *result = NULL;
+  const char* name = NULL;
+  int shared = 0;
+  if (PyArg_ParseTupleAndKeywords(args, kwargs, "|O&$O&zp:Context", names, to_tiers, &tiers,
+                                  to_path, &toml, &name, &shared)) {
+    result = create(type, text_of(tiers), text_of(toml), name, shared != 0);
+  }
+  Py_XDECREF(tiers);
+  Py_XDECREF(toml);
+  return result;
 }
 
 /* Ends the context unless tensors still use it: the last of them ends it then. */
@@ -97,7 +131,8 @@ static PyObject* context_close(PyObject* object, PyObject* args, PyObject* kwarg
     return NULL;
   }
   /* After an exception in its block it is closed, and its bytes are there: force ends them. */
-  if (self->ending == NULL && (self->core->ended || (self->closed && !force))) {
+  if (self->ending == NULL && !self->unfinished &&
+      (self->core->ended || (self->closed && !force))) {
     Py_RETURN_NONE;
   }
   if (self->ending == NULL && !force && has_exports(self)) {
@@ -110,11 +145,14 @@ static PyObject* context_close(PyObject* object, PyObject* args, PyObject* kwarg
     self->core->ended = force != 0 || self->core->ended;
     return NULL; /* The context ends in the background. */
   }
-  if (caught.status != TM_OK && caught.status != TM_SHUT_DOWN) {
-    self->closed = before;
+  /* After its timeout the library takes no calls, and the next close() ends the context. */
+  self->unfinished = caught.status == TM_TIMED_OUT;
+  const bool done = caught.status == TM_OK || caught.status == TM_SHUT_DOWN;
+  self->core->ended = self->core->ended || done || (self->unfinished && force);
+  if (!done) {
+    self->closed = before || self->unfinished;
     return raise_event(state_of(object), &caught);
   }
-  self->core->ended = true;
   Py_RETURN_NONE;
 }
 
@@ -153,11 +191,11 @@ static PyObject* context_alloc(PyObject* object, PyObject* args, PyObject* kwarg
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$pppppOOOOz:alloc", names, &nbytes, &mapped,
                                    &droppable, &checksum, &isolated, &interleaved, &extent,
                                    &alignment, &advice, &preferred, &options.label) ||
-      !is_open(self) || !to_bytes_count(nbytes, "nbytes", &bytes) ||
+      !to_bytes_count(nbytes, "nbytes", &bytes) ||
       (extent != NULL && !to_bytes_count(extent, "extent_bytes", &options.extent_bytes)) ||
       (alignment != NULL && !to_bytes_count(alignment, "alignment", &options.alignment)) ||
       (advice != NULL && !to_advice(advice, &options.advice)) ||
-      !to_preferred(preferred, &options.preferred)) {
+      !to_preferred(preferred, &options.preferred) || !is_open(self)) {
     return NULL;
   }
   options.flags = (mapped ? TM_MAPPED : 0u) | (droppable ? TM_DROPPABLE : 0u) |
@@ -189,11 +227,12 @@ static PyObject* context_adopt_file(PyObject* object, PyObject* args, PyObject* 
     return NULL;
   }
   const char* name = NULL;
-  if (is_open(self) && (offset == NULL || to_bytes_count(offset, "offset", &from)) &&
+  if ((offset == NULL || to_bytes_count(offset, "offset", &from)) &&
       (length == NULL || length == Py_None || to_bytes_count(length, "length", &bytes)) &&
       (extent == NULL || to_bytes_count(extent, "extent_bytes", &options.extent_bytes)) &&
       (advice == NULL || to_advice(advice, &options.advice)) &&
-      to_preferred(preferred, &options.preferred) && (name = PyBytes_AsString(path)) != NULL) {
+      to_preferred(preferred, &options.preferred) && is_open(self) &&
+      (name = PyBytes_AsString(path)) != NULL) {
     options.flags = (is_private ? TM_PRIVATE : 0u) | (mapped ? TM_MAPPED : 0u) |
                     (interleaved ? TM_INTERLEAVED : 0u);
     tm_buffer made = 0;
@@ -217,7 +256,7 @@ static PyObject* context_acquire(PyObject* object, PyObject* args, PyObject* kwa
   int64_t limit = 0;
   Py_ssize_t n = 0;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$O:acquire", names, &list, &mode, &timeout) ||
-      !is_open(self) || !to_timeout(timeout, &limit) || (mode != NULL && !to_mode(mode, &how))) {
+      !to_timeout(timeout, &limit) || (mode != NULL && !to_mode(mode, &how)) || !is_open(self)) {
     return NULL;
   }
   tm_access* ranges = to_ranges(state, list, how, &n, &kept);
@@ -297,7 +336,7 @@ static PyObject* context_prefetch(PyObject* object, PyObject* args, PyObject* kw
   uint64_t next_use = TM_SOON;
   Py_ssize_t n = 0;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:prefetch", names, &list, &use) ||
-      !is_open(self) || (use != NULL && !to_uint64(use, "next_use", &next_use))) {
+      (use != NULL && !to_uint64(use, "next_use", &next_use)) || !is_open(self)) {
     return NULL;
   }
   tm_access* ranges = to_ranges(state, list, TM_READ, &n, &kept);
@@ -332,7 +371,7 @@ static PyObject* context_evict(PyObject* object, PyObject* args, PyObject* kwarg
   int64_t limit = 0;
   Py_ssize_t n = 0;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:evict", names, &list, &timeout) ||
-      !is_open(self) || !to_timeout(timeout, &limit)) {
+      !to_timeout(timeout, &limit) || !is_open(self)) {
     return NULL;
   }
   tm_access* ranges = to_ranges(state, list, TM_READ, &n, &kept);
@@ -364,8 +403,8 @@ static PyObject* context_advise(PyObject* object, PyObject* args, PyObject* kwar
   Py_ssize_t n = 0;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O$O:advise", names, &list, &advice, &number,
                                    &tier) ||
-      !is_open(self) || !to_advice(advice, &hint) || !to_preferred(tier, &place) ||
-      (number != NULL && !to_uint64(number, "value", &value))) {
+      !to_advice(advice, &hint) || !to_preferred(tier, &place) ||
+      (number != NULL && !to_uint64(number, "value", &value)) || !is_open(self)) {
     return NULL;
   }
   if (place.kind != TM_ANY && hint != TM_PREFERRED) {
@@ -410,8 +449,8 @@ static PyObject* context_prefetch_at(PyObject* object, PyObject* args, PyObject*
   uint64_t bytes = 0;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O:prefetch_at", names, &address, &count,
                                    &use) ||
-      !is_open(self) || !to_address(address, &at) || !to_bytes_count(count, "nbytes", &bytes) ||
-      (use != NULL && !to_uint64(use, "next_use", &next_use))) {
+      !to_address(address, &at) || !to_bytes_count(count, "nbytes", &bytes) ||
+      (use != NULL && !to_uint64(use, "next_use", &next_use)) || !is_open(self)) {
     return NULL;
   }
   tm_op op = 0;
@@ -440,8 +479,8 @@ static PyObject* context_evict_at(PyObject* object, PyObject* args, PyObject* kw
   int64_t limit = 0;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O:evict_at", names, &address, &count,
                                    &timeout) ||
-      !is_open(self) || !to_address(address, &at) || !to_bytes_count(count, "nbytes", &bytes) ||
-      !to_timeout(timeout, &limit)) {
+      !to_address(address, &at) || !to_bytes_count(count, "nbytes", &bytes) ||
+      !to_timeout(timeout, &limit) || !is_open(self)) {
     return NULL;
   }
   tm_status status;
@@ -465,9 +504,8 @@ static PyObject* context_advise_at(PyObject* object, PyObject* args, PyObject* k
   uint32_t hint = 0;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|O:advise_at", names, &address, &count,
                                    &advice, &number) ||
-      (number != NULL && !to_uint64(number, "value", &value)) || !is_open(self) ||
-      !to_address(address, &at) || !to_bytes_count(count, "nbytes", &bytes) ||
-      !to_advice(advice, &hint)) {
+      (number != NULL && !to_uint64(number, "value", &value)) || !to_address(address, &at) ||
+      !to_bytes_count(count, "nbytes", &bytes) || !to_advice(advice, &hint) || !is_open(self)) {
     return NULL;
   }
   tm_status status;
@@ -492,7 +530,7 @@ static PyObject* label_dictionary(const tm_label_counters* of, uint32_t tiers) {
   return in_tiers == NULL
              ? NULL
              : Py_BuildValue(
-                   "{sssKsKsKsKsKsKsKsKsN}", "label", of->label, "buffers",
+                   "{sNsKsKsKsKsKsKsKsKsN}", "label", c_text(of->label), "buffers",
                    (unsigned long long)of->buffers, "bytes", (unsigned long long)of->bytes,
                    "resident", (unsigned long long)of->resident, "dirty",
                    (unsigned long long)of->dirty, "in_slots", (unsigned long long)of->in_slots,
@@ -555,8 +593,8 @@ static PyObject* context_set_budget(PyObject* object, PyObject* args, PyObject* 
   int64_t limit = 0;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O:set_budget", names, &tier, &nbytes,
                                    &timeout) ||
-      !is_open(self) || !to_place(tier, &place) || !to_bytes_count(nbytes, "nbytes", &bytes) ||
-      !to_timeout(timeout, &limit)) {
+      !to_place(tier, &place) || !to_bytes_count(nbytes, "nbytes", &bytes) ||
+      !to_timeout(timeout, &limit) || !is_open(self)) {
     return NULL;
   }
   tm_status status;
@@ -615,8 +653,9 @@ static PyObject* context_stats_json(PyObject* object, PyObject* last) {
       return PyErr_NoMemory();
     }
   } while (true);
-  PyObject* result = status == TM_OK ? PyUnicode_FromString(text)
-                                     : raise_status(state_of(object), status, self->context, 0);
+  PyObject* result = status == TM_OK
+                         ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace")
+                         : raise_status(state_of(object), status, self->context, 0);
   PyMem_Free(text);
   return result;
 }
@@ -672,18 +711,19 @@ static PyObject* context_can_map(PyObject* object, void* unused) {
 
 static PyMethodDef context_methods[] = {
     {"close", FUNCTION(context_close), KEYWORDS,
-     "close(force=False, *, timeout=None)\n--\n\n"
+     "close($self, /, force=False, *, timeout=None)\n--\n\n"
      "End the context and all its buffers.\n\n"
      "Raise Busy while arrays, tensors or memoryviews use its bytes, or views are held.\n"
      "force: end it nevertheless. All of these are invalid then, and a touch of their bytes is\n"
-     "SIGSEGV. timeout: the longest wait in seconds for transfers in progress.\n"
+     "SIGSEGV. timeout: the longest wait in seconds for transfers in progress. After TimedOut the\n"
+     "context refuses new calls, and the next close() ends it.\n"
      "A closed context may be closed again.\n\n"
      "The end of a with block is close(). After an exception in the block the context refuses\n"
      "new calls, and ends when its last array, tensor, view and buffer is gone."},
     {"__enter__", context_enter, METH_NOARGS, NULL},
     {"__exit__", context_exit, METH_VARARGS, NULL},
     {"alloc", FUNCTION(context_alloc), KEYWORDS,
-     "alloc(nbytes, *, mapped=False, droppable=False, checksum=True, isolated=False,\n"
+     "alloc($self, /, nbytes, *, mapped=False, droppable=False, checksum=True, isolated=False,\n"
      "      interleaved=False, extent_bytes=0, alignment=0, advice='normal', preferred=None,\n"
      "      label=None)\n--\n\n"
      "Allocate a Buffer, which reads as zeros and uses no memory until it is touched.\n\n"
@@ -696,10 +736,11 @@ static PyMethodDef context_methods[] = {
      "advice: a hint for the whole buffer; see Buffer.advise().\n"
      "preferred: the host memory where the bytes live: 'dram', 'numa:1' of the option numa, or\n"
      "    'pmem:0' of the option pmem.\n"
-     "label: its name in messages; 31 characters are kept.\n\n"
+     "label: its name in messages; 31 bytes of its UTF-8 text are kept.\n\n"
      "Raise NoCapacity without address space, InvalidArgument or Unsupported for bad options."},
     {"adopt_file", FUNCTION(context_adopt_file), KEYWORDS,
-     "adopt_file(path, offset=0, length=None, *, private=False, mapped=False, interleaved=False, "
+     "adopt_file($self, /, path, offset=0, length=None, *, private=False, mapped=False, "
+     "interleaved=False, "
      "extent_bytes=0, advice='normal', preferred=None, label=None)\n--\n\n"
      "Create a read-only Buffer over a file. The file is the cold copy: evicting writes "
      "nothing.\n\n"
@@ -709,7 +750,7 @@ static PyMethodDef context_methods[] = {
      "numpy.frombuffer(buffer). Address and offset have the same remainder modulo 4096.\n"
      "interleaved, extent_bytes, preferred: as for alloc()."},
     {"acquire", FUNCTION(context_acquire), KEYWORDS,
-     "acquire(ranges, mode='r', *, timeout=None)\n--\n\n"
+     "acquire($self, /, ranges, mode='r', *, timeout=None)\n--\n\n"
      "Pin all ranges or none, and return a list of View.\n\n"
      "ranges: a sequence of buffers or of (buffer, offset, length, mode); later parts may be "
      "missing.\n"
@@ -717,15 +758,15 @@ static PyMethodDef context_methods[] = {
      "timeout: the longest wait in seconds; 0 never waits, None has no limit.\n\n"
      "Raise NoCapacity, Busy (timeout 0), TimedOut, Lost, or DeviceError."},
     {"acquire_async", FUNCTION(context_acquire_async), KEYWORDS,
-     "acquire_async(ranges, mode='r')\n--\n\n"
+     "acquire_async($self, /, ranges, mode='r')\n--\n\n"
      "Start acquire() and return an Op. Its result is the list of views."},
     {"prefetch", FUNCTION(context_prefetch), KEYWORDS,
-     "prefetch(ranges, *, next_use=0)\n--\n\n"
+     "prefetch($self, /, ranges, *, next_use=0)\n--\n\n"
      "Promote ranges before they are used, and return an Op. Does nothing if there is no room.\n\n"
      "The Op need not be kept: the hint goes on without it.\n"
      "next_use: the tick() ordinal of the next use; 0: soon."},
     {"copy", FUNCTION(context_copy), KEYWORDS,
-     "copy(items, *, promote=True, timeout=None)\n--\n\n"
+     "copy($self, /, items, *, promote=True, timeout=None)\n--\n\n"
      "Copy bytes out of buffers and into them. Return the number of bytes.\n\n"
      "items: a sequence of (buffer, offset, data, mode). With mode 'r', the default, data is "
      "writable and receives its length in bytes; with 'w' its bytes go into the buffer.\n"
@@ -733,45 +774,45 @@ static PyMethodDef context_methods[] = {
      "then writes directly to data that is aligned to 4096 bytes.\n\n"
      "Raise the error of the first item that failed; the others are copied."},
     {"copy_async", FUNCTION(context_copy_async), KEYWORDS,
-     "copy_async(items, *, promote=True, timeout=None)\n--\n\n"
+     "copy_async($self, /, items, *, promote=True, timeout=None)\n--\n\n"
      "Start copy() and return an Op. Its result is the number of bytes. Several may be under way."},
     {"evict", FUNCTION(context_evict), KEYWORDS,
-     "evict(ranges, *, timeout=None)\n--\n\n"
+     "evict($self, /, ranges, *, timeout=None)\n--\n\n"
      "Write changed bytes of ranges to a lower tier, free their memory, and wait for that."},
     {"advise", FUNCTION(context_advise), KEYWORDS,
-     "advise(ranges, advice, value=0, *, tier=None)\n--\n\n"
+     "advise($self, /, ranges, advice, value=0, *, tier=None)\n--\n\n"
      "Give a hint for ranges; see Buffer.advise()."},
     {"prefetch_at", FUNCTION(context_prefetch_at), KEYWORDS,
-     "prefetch_at(address, nbytes, *, next_use=0)\n--\n\n"
+     "prefetch_at($self, /, address, nbytes, *, next_use=0)\n--\n\n"
      "Do prefetch() for a range of addresses, such as tensor.data_ptr() and tensor.nbytes.\n\n"
      "The range must be in mapped buffers; it may cross from one to the next."},
     {"evict_at", FUNCTION(context_evict_at), KEYWORDS,
-     "evict_at(address, nbytes, *, timeout=None)\n--\n\n"
+     "evict_at($self, /, address, nbytes, *, timeout=None)\n--\n\n"
      "Do evict() for a range of addresses; see prefetch_at()."},
     {"advise_at", FUNCTION(context_advise_at), KEYWORDS,
-     "advise_at(address, nbytes, advice, value=0)\n--\n\n"
+     "advise_at($self, /, address, nbytes, advice, value=0)\n--\n\n"
      "Give a hint for a range of addresses; see prefetch_at()."},
     {"stats_by_label", context_stats_by_label, METH_NOARGS,
-     "stats_by_label()\n--\n\n"
+     "stats_by_label($self, /)\n--\n\n"
      "Return where the bytes of all buffers are, a dictionary for each label, the largest "
      "first.\n\n"
      "Its item tiers has the bytes in each tier, in the order of Context.tiers."},
     {"gpu_pause", FUNCTION(context_gpu_pause), KEYWORDS,
-     "gpu_pause(tag=None, nbytes=0)\n--\n\n"
+     "gpu_pause($self, /, tag=None, nbytes=0)\n--\n\n"
      "Move a set of device memory off its GPUs, and give the memory back to the driver. Nothing "
      "may "
      "use its addresses until gpu_resume().\n\n"
      "tag: the set, as named by gpu_tag(); None: all sets. nbytes: 0, or how much of it.\n"
      "The GPUs must have finished with the memory: call torch.cuda.synchronize() before."},
     {"gpu_resume", FUNCTION(context_gpu_resume), KEYWORDS,
-     "gpu_resume(tag=None, nbytes=0)\n--\n\n"
+     "gpu_resume($self, /, tag=None, nbytes=0)\n--\n\n"
      "Move a paused set back to its addresses, all of it or nothing."},
     {"set_budget", FUNCTION(context_set_budget), KEYWORDS,
-     "set_budget(tier, nbytes, timeout=None)\n--\n\n"
+     "set_budget($self, /, tier, nbytes, timeout=None)\n--\n\n"
      "Change the budget of a tier: 'dram', 'block' or 'gpu:0'.\n\n"
      "A smaller budget evicts bytes, and the call waits. On failure the old budget stays."},
     {"tick", FUNCTION(context_tick), KEYWORDS,
-     "tick(*, step=False)\n--\n\n"
+     "tick($self, /, *, step=False)\n--\n\n"
      "Mark an operation or, with step, a step of the program. Return its ordinal, from 1."},
     {"_stats_json", context_stats_json, METH_O, NULL},
     {NULL, NULL, 0, NULL},
@@ -799,7 +840,8 @@ static PyType_Slot context_slots[] = {
      "Context(tiers=None, *, toml=None, name=None)\n--\n\n"
      "A set of tiers, and the thread that moves bytes between them.\n\n"
      "tiers: a text such as 'dram=4G; nvme=/data:100G'. None: the environment variable\n"
-     "TIERMEM_TIERS, else what the machine offers. toml: path of a file of options.\n"
+     "TIERMEM_TIERS, else what the machine offers. toml: path of a file of options. Paths may\n"
+     "be those of os.fsdecode().\n"
      "name: its name in messages.\n\n"
      "Any thread may use a context. Its buffers and views keep it alive. tiermem.default() is one\n"
      "context that all users in a process share."},

@@ -60,7 +60,7 @@ static item_list* items_new(Py_ssize_t count) {
   return self;
 }
 
-/* Fills the next item from a tuple (buffer, offset, data[, mode]). */
+/* Fills the next item from a tuple (buffer, offset, data[, mode]), except the handle. */
 static bool add_item(module_state* state, item_list* self, PyObject* tuple) {
   tm_copy_item* item = &self->items[self->held];
   const Py_ssize_t size = PyTuple_Check(tuple) ? PyTuple_Size(tuple) : 0;
@@ -81,29 +81,42 @@ static bool add_item(module_state* state, item_list* self, PyObject* tuple) {
   if (item->mode != TM_READ) { /* "w" and "rw" are the same here: bytes go into the buffer. */
     item->mode = TM_WRITE;
   }
-  const buffer_core* core = usable_core((BufferObject*)buffer);
   Py_buffer* memory = &self->memory[self->held];
-  if (core == NULL || !to_bytes_count(PyTuple_GetItem(tuple, 1), "offset", &item->offset) ||
+  if (!to_bytes_count(PyTuple_GetItem(tuple, 1), "offset", &item->offset) ||
       PyList_Append(self->buffers, buffer) != 0 ||
       PyObject_GetBuffer(PyTuple_GetItem(tuple, 2), memory,
                          item->mode == TM_READ ? PyBUF_CONTIG : PyBUF_CONTIG_RO) != 0) {
     return false;
   }
   ++self->held;
-  item->buffer = core->buffer;
   item->memory = memory->buf;
   item->bytes = (uint64_t)memory->len;
+  return true;
+}
+
+/* The handles come last: what the items say runs Python code, which may free a buffer. */
+static bool add_items(module_state* state, item_list* self, PyObject* list) {
+  for (Py_ssize_t i = 0; i < self->count; ++i) {
+    if (!add_item(state, self, PyList_GetItem(list, i))) {
+      return false;
+    }
+  }
+  for (Py_ssize_t i = 0; i < self->count; ++i) {
+    const buffer_core* core = usable_core((BufferObject*)PyList_GetItem(self->buffers, i));
+    if (core == NULL) {
+      return false;
+    }
+    self->items[i].buffer = core->buffer;
+  }
   return true;
 }
 
 static item_list* to_items(module_state* state, PyObject* sequence) {
   PyObject* list = PySequence_List(sequence);
   item_list* made = list != NULL ? items_new(PyList_Size(list)) : NULL;
-  for (Py_ssize_t i = 0; made != NULL && i < made->count; ++i) {
-    if (!add_item(state, made, PyList_GetItem(list, i))) {
-      items_release(&made->extra);
-      made = NULL;
-    }
+  if (made != NULL && !add_items(state, made, list)) {
+    items_release(&made->extra);
+    made = NULL;
   }
   Py_XDECREF(list);
   return made;
@@ -118,9 +131,9 @@ static PyObject* copied(item_list* self) {
   return PyLong_FromUnsignedLongLong(bytes);
 }
 
-static PyObject* finish(OpObject* op, tm_status status) {
-  return status == TM_OK ? copied((item_list*)op->extra)
-                         : raise_status(state_of((PyObject*)op), status, op->context->context, 0);
+static PyObject* finish(OpObject* op, const tm_event* event) {
+  return event->status == TM_OK ? copied((item_list*)op->extra)
+                                : raise_event(state_of((PyObject*)op), event);
 }
 
 static item_list* list_of(list_call* call) {
@@ -148,10 +161,14 @@ static PyObject* run(PyObject* object, PyObject* args, PyObject* kwargs, bool la
   int64_t limit = 0;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, later ? "O|$pO:copy_async" : "O|$pO:copy", names,
                                    &list, &promote, &timeout) ||
-      !is_open(self) || !to_timeout(timeout, &limit)) {
+      !to_timeout(timeout, &limit)) {
     return NULL;
   }
   item_list* items = to_items(state, list);
+  if (items != NULL && !is_open(self)) {
+    items_release(&items->extra);
+    items = NULL;
+  }
   if (items == NULL) {
     return NULL;
   }

@@ -88,9 +88,12 @@ static int64_t read_shape(PyObject* shape, export_record* record, int32_t* ndim)
   int64_t* const strides = record->extents + kMostDimensions;
   int64_t elements = 1;
   for (Py_ssize_t i = n - 1; i >= 0; --i) {
-    sizes[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
-    if (sizes[i] == -1 && PyErr_Occurred()) {
-      return -1;
+    sizes[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i)); /* -1 if it is beyond 2**63 - 1. */
+    if (PyErr_Occurred()) {
+      if (!PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        return -1;
+      }
+      PyErr_Clear();
     }
     strides[i] = elements;
     if (sizes[i] < 0 || __builtin_mul_overflow(elements, sizes[i], &elements)) {

@@ -21,11 +21,12 @@ static PyObject* move(PyObject* object, PyObject* args, PyObject* kwargs, bool p
   const char* name = NULL;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, pause ? "|OO:gpu_pause" : "|OO:gpu_resume", names,
                                    &tag, &count) ||
-      !is_open(self) || (count != NULL && !to_bytes_count(count, "nbytes", &bytes))) {
+      (count != NULL && !to_bytes_count(count, "nbytes", &bytes))) {
     return NULL;
   }
   PyObject* kept = to_tag(tag, &name);
-  if (kept == NULL) {
+  if (kept == NULL || !is_open(self)) {
+    Py_XDECREF(kept);
     return NULL;
   }
   tm_op op = 0;
@@ -84,5 +85,6 @@ PyObject* module_cuda_functions(PyObject* module, PyObject* context) {
     PyErr_SetString(PyExc_RuntimeError, "the file of tiermem's library cannot be found");
     return NULL;
   }
-  return Py_BuildValue("(sss)", here.dli_fname, "tm_cuda_malloc", "tm_cuda_free");
+  return Py_BuildValue("(Nss)", PyUnicode_DecodeFSDefault(here.dli_fname), "tm_cuda_malloc",
+                       "tm_cuda_free");
 }

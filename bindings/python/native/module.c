@@ -26,10 +26,10 @@ static PyObject* module_version(PyObject* self, PyObject* unused) {
 static PyMethodDef module_methods[] = {
     {"_connect", module_connect, METH_VARARGS, NULL},
     {"library_version", module_version, METH_NOARGS,
-     "library_version()\n--\n\nReturn the version of the library, such as '0.2.0'."},
+     "library_version($module, /)\n--\n\nReturn the version of the library, such as '0.2.0'."},
     {"_cuda_functions", module_cuda_functions, METH_O, NULL},
     {"gpu_tag", module_gpu_tag, METH_VARARGS,
-     "gpu_tag(tag=None)\n--\n\n"
+     "gpu_tag($module, tag=None, /)\n--\n\n"
      "Set the set of device memory that this thread allocates from now on; None: no set."},
     {NULL, NULL, 0, NULL},
 };

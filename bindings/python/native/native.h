@@ -70,13 +70,13 @@ typedef struct {
   PyTypeObject *context, *buffer, *view, *op, *store, *queue, *export;
   PyObject* make_error; /* tiermem._errors.make, or NULL until it is imported. */
   PyObject* wait_for;   /* tiermem._ops.wait_for. */
-  const tm_event* told; /* While an operation is settled: its event, for raise_status(). */
 } module_state;
 
 typedef struct {
   PyObject_HEAD tm_context* context;
   context_core* core;
   bool closed;           /* New calls are refused. */
+  bool unfinished;       /* The timeout of a close() expired: the next one ends the context. */
   bool shared;           /* The context of tiermem.default(). */
   bool owned;            /* This object has a reference to `context`. */
   struct ending* ending; /* A close() that was interrupted, or NULL. It goes on in a thread. */
@@ -102,7 +102,7 @@ struct OpObject;
 /* Memory that an operation uses until its end, besides buffers and views. */
 typedef struct op_extra {
   /* Returns the result, or NULL with an exception. */
-  PyObject* (*finish)(struct OpObject* op, tm_status status);
+  PyObject* (*finish)(struct OpObject* op, const tm_event* event);
   void (*release)(struct op_extra* extra);
   /* Visits the objects that it keeps, for the garbage collector. */
   int (*traverse)(struct op_extra* extra, visitproc visit, void* arg);
@@ -116,11 +116,14 @@ typedef struct OpObject {
   tm_access* ranges; /* For an acquire: `count` ranges, and their views. */
   tm_view* views;
   Py_ssize_t count;
-  bool single;     /* The result is one view and no list. */
-  bool queued;     /* In a Queue, which ends it. */
-  bool hint;       /* It writes to no memory of the program: it may go on without this object. */
-  PyObject* error; /* After the end in a queue: what wait() raises, or NULL. */
-  op_extra* extra; /* Owned; or NULL. */
+  bool single;       /* The result is one view and no list. */
+  bool queued;       /* In a Queue, which ends it. */
+  bool hint;         /* It writes to no memory of the program: it may go on without this object. */
+  tm_event* failure; /* After the end: the error that each wait() raises, or NULL. */
+  op_extra* extra;   /* Owned; or NULL. */
+  /* Held by the thread that waits for the operation, so that one thread consumes it. */
+  PyThread_type_lock lock;
+  unsigned long waiter; /* The thread that holds the lock, or 0. The GIL protects it. */
 } OpObject;
 
 extern PyType_Spec context_spec, buffer_spec, view_spec, op_spec, store_spec, queue_spec,
@@ -149,6 +152,9 @@ bool to_bytes_count(PyObject* number, const char* what, uint64_t* out);
 /* The same for other whole numbers, in the range of the C type. */
 bool to_uint64(PyObject* number, const char* what, uint64_t* out);
 bool to_uint32(PyObject* number, const char* what, uint32_t* out);
+/* Text of the library, such as a label, as str. Bytes that are not UTF-8, as in labels from paths,
+ * become text such as \\xff. NULL becomes None. */
+PyObject* c_text(const char* text);
 /* Text of Python for C, which ends it with NUL: text with a NUL is refused. NULL with an exception.
  */
 const char* to_text(PyObject* text, const char* what);
@@ -168,8 +174,13 @@ bool is_open(ContextObject* context);
 buffer_core* live_core(BufferObject* buffer);
 /* The same, and its context is open: for calls that use the bytes. */
 buffer_core* usable_core(BufferObject* buffer);
-/* Cuts [offset, offset + length) to the buffer; a missing length reaches its end. */
-bool to_range(const buffer_core* core, PyObject* offset, PyObject* length, tm_access* out);
+/*
+ * A range in two steps. The first one converts numbers of Python, which may run Python code, such
+ * as an __index__() that frees the buffer: it comes before live_core(). A missing length is 0. The
+ * second one cuts the range to the buffer, and runs no Python code.
+ */
+bool to_range(PyObject* offset, PyObject* length, tm_access* out);
+bool cut_range(const buffer_core* core, tm_access* range);
 /*
  * The ranges of a sequence of buffers or of tuples (buffer[, offset[, length[, mode]]]), in memory
  * of PyMem_Malloc. `kept` receives a list of the buffers. NULL with an exception.
@@ -234,6 +245,9 @@ bool wait_for_list(tm_context* context, list_call* call, int64_t limit, tm_statu
 
 /* Waits for the end of an operation, and consumes it. An exception cancels it, and it has ended. */
 bool wait_for_end(tm_context* context, tm_op op, tm_status* out);
+
+/* Takes a lock within the limit, and reduces the limit by the time for it. */
+bool wait_for_lock(PyThread_type_lock lock, int64_t* limit, bool* taken);
 
 /* The end of one wait for an operation. */
 typedef struct {

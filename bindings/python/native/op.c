@@ -5,8 +5,14 @@
 #include "native.h"
 
 OpObject* new_op(module_state* state, ContextObject* context, tm_op op, PyObject* kept) {
-  OpObject* self = PyObject_GC_New(OpObject, state->op);
+  const PyThread_type_lock lock = PyThread_allocate_lock();
+  OpObject* self = lock != NULL ? PyObject_GC_New(OpObject, state->op) : NULL;
   if (self == NULL) {
+    if (lock != NULL) {
+      PyThread_free_lock(lock);
+    } else {
+      PyErr_NoMemory();
+    }
     if (op != 0) {
       (void)tm_op_wait(context->context, &op, 1, -1);
     }
@@ -22,8 +28,10 @@ OpObject* new_op(module_state* state, ContextObject* context, tm_op op, PyObject
   self->single = false;
   self->queued = false;
   self->hint = false;
-  self->error = NULL;
+  self->failure = NULL;
   self->extra = NULL;
+  self->lock = lock;
+  self->waiter = 0;
   PyObject_GC_Track(self);
   return self;
 }
@@ -58,20 +66,28 @@ static int op_traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(self->context);
   Py_VISIT(self->result);
   Py_VISIT(self->kept);
-  Py_VISIT(self->error);
   return self->extra != NULL && self->extra->traverse != NULL
              ? self->extra->traverse(self->extra, visit, arg)
              : 0;
 }
 
-/* A queue that has the operation ends it, and is in the same cycle. */
-static int op_clear(PyObject* object) {
+/*
+ * The collector calls it for all objects of its cycles before it clears any of them: the operation
+ * ends while the memory that it uses is there. A queue that has the operation ends it, and is in
+ * the same cycle.
+ */
+static void op_finalize(PyObject* object) {
   OpObject* self = (OpObject*)object;
   if (!self->queued) {
     end_op(self);
+  }
+}
+
+static int op_clear(PyObject* object) {
+  OpObject* self = (OpObject*)object;
+  if (self->op == 0) { /* If not, op_finalize() has not run, and the operation uses its memory. */
     Py_CLEAR(self->result);
     Py_CLEAR(self->kept);
-    Py_CLEAR(self->error);
   }
   return 0;
 }
@@ -84,8 +100,9 @@ static void op_dealloc(PyObject* object) {
   PyMem_Free(self->ranges);
   PyMem_Free(self->views);
   Py_XDECREF(self->result);
-  Py_XDECREF(self->error);
   Py_XDECREF(self->kept);
+  PyMem_Free(self->failure);
+  PyThread_free_lock(self->lock);
   Py_DECREF((PyObject*)self->context);
   PyObject_GC_Del(object);
   Py_DECREF(type);
@@ -107,66 +124,54 @@ static PyObject* make_result(OpObject* self) {
 }
 
 /* The result of an operation that has been consumed. NULL with an exception. */
-static PyObject* finish(OpObject* self, tm_status status) {
-  self->op = 0;
+static PyObject* make_end(OpObject* self, const tm_event* event) {
   if (self->extra != NULL) {
-    self->result = self->extra->finish(self, status);
-    self->extra->release(self->extra);
-    self->extra = NULL;
-    return Py_XNewRef(self->result);
+    return self->extra->finish(self, event);
   }
-  if (status != TM_OK) {
-    return raise_status(state_of((PyObject*)self), status, self->context->context, 0);
+  return event->status == TM_OK ? make_result(self) : raise_event(state_of((PyObject*)self), event);
+}
+
+/* Ends an operation that has been consumed, with its event. Returns the result, or NULL with an
+ * exception. */
+static PyObject* finish(OpObject* self, const tm_event* event) {
+  self->op = 0;
+  self->result = make_end(self, event);
+  if (self->result == NULL && event->status != TM_OK &&
+      (self->failure = PyMem_Malloc(sizeof *event)) != NULL) {
+    *self->failure = *event;
   }
-  self->result = make_result(self);
+  op_extra* const extra = self->extra;
+  self->extra = NULL;
+  if (extra != NULL) {
+    extra->release(extra);
+  }
   Py_CLEAR(self->kept);
   return Py_XNewRef(self->result);
 }
 
 /* The result of an operation that has ended, and was waited for. */
 static PyObject* known_result(OpObject* self) {
-  if (self->error != NULL) {
-    PyErr_SetObject((PyObject*)Py_TYPE(self->error), self->error);
-  } else if (self->result == NULL) {
+  if (self->failure != NULL) {
+    return raise_event(state_of((PyObject*)self), self->failure);
+  }
+  if (self->result == NULL) {
     PyErr_SetString(PyExc_ValueError,
-                    "the operation has failed or was cancelled, and was waited for");
+                    "the operation has no result: an earlier exception or the collector ended it");
   }
   return Py_XNewRef(self->result);
 }
 
-/* The end of an operation, with the error of an event. */
-static PyObject* finish_with(OpObject* self, const tm_event* event) {
-  module_state* state = state_of((PyObject*)self);
-  const tm_event* const before = state->told;
-  state->told = event;
-  PyObject* result = finish(self, event->status);
-  state->told = before;
-  return result;
-}
-
 void op_settle(OpObject* self, const tm_event* event) {
-  self->queued = false;
-  PyObject* result = finish_with(self, event);
+  PyObject* result = finish(self, event);
   if (result == NULL) {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    Py_XDECREF(type);
-    Py_XDECREF(trace);
-    self->error = value;
+    PyErr_Clear();
   }
   Py_XDECREF(result);
+  self->queued = false; /* Last: finish() runs Python code, and so other threads. */
 }
 
-static PyObject* op_wait(PyObject* object, PyObject* args, PyObject* kwargs) {
-  static char* names[] = {"timeout", NULL};
-  OpObject* self = (OpObject*)object;
-  PyObject* timeout = NULL;
-  int64_t limit = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:wait", names, &timeout) ||
-      !to_timeout(timeout, &limit)) {
-    return NULL;
-  }
+/* By the thread that holds the lock. */
+static PyObject* wait_alone(OpObject* self, int64_t limit) {
   if (self->queued) {
     PyErr_SetString(PyExc_ValueError, "the operation is in a queue; call drain() of the queue");
     return NULL;
@@ -178,11 +183,43 @@ static PyObject* op_wait(PyObject* object, PyObject* args, PyObject* kwargs) {
   if (!wait_for_op(self->context->context, self->op, limit, &outcome)) {
     return NULL;
   }
-  if (self->op == 0) { /* Another thread was faster. */
+  if (self->op == 0) { /* The handler of a signal has waited for it, too. */
     return known_result(self);
   }
-  return outcome.consumed ? finish_with(self, &outcome.caught)
-                          : raise_event(state_of(object), &outcome.caught);
+  return outcome.consumed ? finish(self, &outcome.caught)
+                          : raise_event(state_of((PyObject*)self), &outcome.caught);
+}
+
+static PyObject* op_wait(PyObject* object, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"timeout", NULL};
+  OpObject* self = (OpObject*)object;
+  PyObject* timeout = NULL;
+  int64_t limit = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:wait", names, &timeout) ||
+      !to_timeout(timeout, &limit)) {
+    return NULL;
+  }
+  const unsigned long me = PyThread_get_thread_ident();
+  /* In the handler of a signal during a wait of this thread, or in a child of fork, which has not
+   * the thread that waits. */
+  if (self->waiter != 0 &&
+      (self->waiter == me || tm_op_poll(self->context->context, self->op) == TM_SHUT_DOWN)) {
+    return wait_alone(self, limit);
+  }
+  bool taken = false;
+  if (!wait_for_lock(self->lock, &limit, &taken)) {
+    return NULL;
+  }
+  if (!taken) {
+    return raise_text(state_of(object), TM_TIMED_OUT,
+                      "wait: the operation, for which another thread waits, is still under way; "
+                      "wait again with a longer timeout");
+  }
+  self->waiter = me;
+  PyObject* result = wait_alone(self, limit);
+  self->waiter = 0;
+  PyThread_release_lock(self->lock);
+  return result;
 }
 
 static PyObject* op_done(PyObject* object, PyObject* unused) {
@@ -226,18 +263,19 @@ static PyObject* op_await(PyObject* object) {
 
 static PyMethodDef op_methods[] = {
     {"wait", FUNCTION(op_wait), KEYWORDS,
-     "wait(timeout=None)\n--\n\n"
+     "wait($self, /, timeout=None)\n--\n\n"
      "Wait for the end, and return the result: views for an acquire, else None.\n\n"
      "Raise the error of the operation, or TimedOut: then the operation goes on, and may be waited "
      "for\n"
-     "again. timeout is in seconds."},
+     "again. timeout is in seconds. Several threads may wait, and get the same result."},
     {"done", op_done, METH_NOARGS,
-     "done()\n--\n\nReturn whether the operation has ended. Never waits."},
+     "done($self, /)\n--\n\nReturn whether the operation has ended. Never waits."},
     {"cancel", op_cancel, METH_NOARGS,
-     "cancel()\n--\n\nAsk the operation to end early. wait() then raises Cancelled, unless it "
+     "cancel($self, /)\n--\n\nAsk the operation to end early. wait() then raises Cancelled, unless "
+     "it "
      "ended first."},
     {"open_fd", op_open_fd, METH_NOARGS,
-     "open_fd()\n--\n\n"
+     "open_fd($self, /)\n--\n\n"
      "Return a new file descriptor, which is readable once the operation has ended. The caller "
      "closes it."},
     {NULL, NULL, 0, NULL},
@@ -252,6 +290,7 @@ static PyType_Slot op_slots[] = {
     {Py_tp_dealloc, op_dealloc},
     {Py_tp_traverse, op_traverse},
     {Py_tp_clear, op_clear},
+    {Py_tp_finalize, op_finalize},
     {Py_tp_methods, op_methods},
     {Py_am_await, op_await},
     {0, NULL},

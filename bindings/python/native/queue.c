@@ -1,6 +1,7 @@
 /* tiermem.Queue: one descriptor for the ends of many operations. */
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 
 #include "native.h"
 
@@ -50,8 +51,9 @@ static PyObject* queue_new(PyTypeObject* type, PyObject* args, PyObject* kwargs)
 static bool is_usable(QueueObject* self) {
   if (self->queue == NULL) {
     PyErr_SetString(PyExc_ValueError, "the queue is closed; open another one");
+    return false;
   }
-  return self->queue != NULL;
+  return true;
 }
 
 static void unlink_entry(QueueObject* self, entry* at) {
@@ -62,10 +64,10 @@ static void unlink_entry(QueueObject* self, entry* at) {
   --self->count;
 }
 
-/* Ends the entry of an event, and returns (op, user). NULL with an exception. */
-static PyObject* settle(QueueObject* self, const tm_event* event) {
+/* Ends the entry of an event, which is in no list, and returns (op, user). NULL with an exception.
+ */
+static PyObject* settle(const tm_event* event) {
   entry* at = event->user;
-  unlink_entry(self, at);
   op_settle(at->op, event);
   PyObject* pair = PyTuple_Pack(2, (PyObject*)at->op, at->user);
   Py_DECREF((PyObject*)at->op);
@@ -103,10 +105,14 @@ static void queue_end(QueueObject* self) {
       continue;
     }
     if (status != TM_OK) { /* The context has ended, or is the parent's: no event comes any more. */
+      catch_error(status, &event);
       event.user = self->first;
-      event.status = status;
+      (void)snprintf(event.text, sizeof event.text,
+                     "wait: the context has ended before the operation, or is the parent's; create "
+                     "another context");
     }
-    PyObject* pair = settle(self, &event);
+    unlink_entry(self, event.user);
+    PyObject* pair = settle(&event);
     Py_XDECREF(pair);
     PyErr_Clear();
   }
@@ -124,19 +130,19 @@ static int queue_traverse(PyObject* object, visitproc visit, void* arg) {
   return 0;
 }
 
-static int queue_clear(PyObject* object) {
+/* As op_finalize(), and for all operations of the queue. It breaks the cycles of the queue. */
+static void queue_finalize(PyObject* object) {
+  PyObject *kind, *value, *trace; /* An exception may be under way. */
+  PyErr_Fetch(&kind, &value, &trace);
   queue_end((QueueObject*)object);
-  return 0;
+  PyErr_Restore(kind, value, trace);
 }
 
 static void queue_dealloc(PyObject* object) {
   QueueObject* self = (QueueObject*)object;
   PyTypeObject* type = Py_TYPE(object);
   PyObject_GC_UnTrack(object);
-  PyObject *kind, *value, *trace; /* An exception may be under way. */
-  PyErr_Fetch(&kind, &value, &trace);
-  queue_end(self);
-  PyErr_Restore(kind, value, trace);
+  queue_finalize(object);
   Py_DECREF((PyObject*)self->context);
   PyObject_GC_Del(object);
   Py_DECREF(type);
@@ -147,15 +153,16 @@ static PyObject* queue_add(PyObject* object, PyObject* args, PyObject* kwargs) {
   QueueObject* self = (QueueObject*)object;
   module_state* state = state_of(object);
   PyObject *op, *user = Py_None;
-  if (!is_usable(self) ||
-      !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|O:add", names, state->op, &op, &user)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|O:add", names, state->op, &op, &user) ||
+      !is_usable(self)) {
     return NULL;
   }
   OpObject* added = (OpObject*)op;
-  if (added->op == 0 || added->queued) {
-    PyErr_SetString(PyExc_ValueError, added->queued
-                                          ? "the operation is in a queue; add it once"
-                                          : "the operation has ended, and was waited for");
+  if (added->op == 0 || added->queued || added->waiter != 0) {
+    PyErr_SetString(PyExc_ValueError,
+                    added->queued    ? "the operation is in a queue; add it once"
+                    : added->op == 0 ? "the operation has ended, and was waited for"
+                                     : "another thread waits for the operation; add it before");
     return NULL;
   }
   entry* made = PyMem_Malloc(sizeof *made);
@@ -179,40 +186,58 @@ static PyObject* queue_add(PyObject* object, PyObject* args, PyObject* kwargs) {
   Py_RETURN_NONE;
 }
 
+enum { kAtOnce = 16 };
+
+/* Appends up to `most` pairs to the list. Returns their number, or -1 with an exception. */
+static Py_ssize_t drain_some(QueueObject* self, PyObject* list, size_t most) {
+  tm_event events[kAtOnce];
+  size_t n = 0;
+  events[0].size = sizeof events[0];
+  const tm_status status = tm_queue_drain(self->queue, events, most, &n);
+  if (status != TM_OK) {
+    (void)raise_status(state_of((PyObject*)self), status, NULL, 0);
+    return -1;
+  }
+  /* Before any code of Python, which may close the queue: these events are no longer in it. */
+  for (size_t i = 0; i < n; ++i) {
+    unlink_entry(self, events[i].user);
+  }
+  bool fine = true;
+  for (size_t i = 0; i < n; ++i) { /* All of them, because none comes again. */
+    PyObject* pair = settle(&events[i]);
+    fine = pair != NULL && PyList_Append(list, pair) == 0 && fine;
+    Py_XDECREF(pair);
+  }
+  if (!fine && !PyErr_Occurred()) {
+    PyErr_NoMemory();
+  }
+  return fine ? (Py_ssize_t)n : -1;
+}
+
 static PyObject* queue_drain(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"limit", NULL};
   QueueObject* self = (QueueObject*)object;
-  Py_ssize_t limit = (Py_ssize_t)(SIZE_MAX / 2);
-  if (!is_usable(self) || !PyArg_ParseTupleAndKeywords(args, kwargs, "|n:drain", names, &limit)) {
+  PyObject* limit = NULL;
+  uint64_t most = UINT64_MAX;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:drain", names, &limit) ||
+      (limit != NULL && !to_uint64(limit, "limit", &most))) {
     return NULL;
   }
-  if (limit < 1) {
-    return PyErr_Format(PyExc_ValueError, "limit is %zd; accepted are 1 and more", limit);
+  if (most == 0) {
+    PyErr_SetString(PyExc_ValueError, "limit is 0; accepted are 1 and more");
+    return NULL;
   }
   PyObject* list = PyList_New(0);
-  while (list != NULL && limit > 0) {
-    enum { kAtOnce = 16 };
-    tm_event events[kAtOnce];
-    size_t n = 0;
-    const size_t room = limit < kAtOnce ? (size_t)limit : kAtOnce;
-    events[0].size = sizeof events[0];
-    const tm_status status = tm_queue_drain(self->queue, events, room, &n);
-    if (status != TM_OK) {
-      Py_DECREF(list);
-      return raise_status(state_of(object), status, NULL, 0);
-    }
-    limit -= (Py_ssize_t)n;
-    bool fine = true;
-    for (size_t i = 0; i < n; ++i) { /* All of them, because none comes again. */
-      PyObject* pair = settle(self, &events[i]);
-      fine = pair != NULL && PyList_Append(list, pair) == 0 && fine;
-      Py_XDECREF(pair);
-    }
-    if (!fine) {
-      Py_CLEAR(list);
-    } else if (n < room) {
-      break;
-    }
+  Py_ssize_t n = is_usable(self) && list != NULL ? kAtOnce : -1;
+  /* Until it is empty, or another thread has closed it. */
+  while (n == kAtOnce && most > 0 && self->queue != NULL) {
+    n = drain_some(self, list, most < kAtOnce ? (size_t)most : kAtOnce);
+    most -= n > 0 ? (uint64_t)n : 0;
+  }
+  if (n < 0 && (list == NULL || PyList_Size(list) == 0)) {
+    Py_CLEAR(list);
+  } else if (n < 0) { /* The next call raises the error: these events do not come again. */
+    PyErr_Clear();
   }
   return list;
 }
@@ -240,19 +265,20 @@ static Py_ssize_t queue_len(PyObject* object) {
 
 static PyMethodDef queue_methods[] = {
     {"add", FUNCTION(queue_add), KEYWORDS,
-     "add(op, user=None)\n--\n\n"
+     "add($self, /, op, user=None)\n--\n\n"
      "Add an operation, which may have ended already. drain() returns it with user.\n\n"
      "Until then, its wait() raises ValueError."},
     {"drain", FUNCTION(queue_drain), KEYWORDS,
-     "drain(limit=...)\n--\n\n"
+     "drain($self, /, limit=...)\n--\n\n"
      "Return a list of (op, user) for operations that have ended, up to limit. Never waits.\n\n"
      "op.wait() then returns the result, or raises the error, at once."},
     {"fileno", queue_fileno, METH_NOARGS,
-     "fileno()\n--\n\n"
+     "fileno($self, /)\n--\n\n"
      "Return the descriptor, which is readable while drain() has something to return. The queue "
      "owns it."},
     {"close", queue_close, METH_NOARGS,
-     "close()\n--\n\nCancel the operations, wait until they have ended, and close the queue."},
+     "close($self, /)\n--\n\nCancel the operations, wait until they have ended, and close the "
+     "queue."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -264,7 +290,7 @@ static PyType_Slot queue_slots[] = {
     {Py_tp_new, queue_new},
     {Py_tp_dealloc, queue_dealloc},
     {Py_tp_traverse, queue_traverse},
-    {Py_tp_clear, queue_clear},
+    {Py_tp_finalize, queue_finalize},
     {Py_tp_methods, queue_methods},
     {Py_sq_length, queue_len},
     {0, NULL},

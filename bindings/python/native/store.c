@@ -89,6 +89,7 @@ static bool set_key(tm_object* object, PyObject* key) {
   return object->key != NULL;
 }
 
+/* Comes after all code of Python that makes the arguments: it may close the store. */
 static bool is_usable(StoreObject* self) {
   if (self->store == NULL) {
     PyErr_SetString(PyExc_ValueError, "the store is closed; open another one");
@@ -99,8 +100,8 @@ static bool is_usable(StoreObject* self) {
 
 /* A batch of keys only. */
 static batch* batch_of_keys(StoreObject* self, PyObject* list) {
-  PyObject* keys = is_usable(self) ? PySequence_List(list) : NULL;
-  batch* made = keys != NULL ? batch_new(self, keys, PyList_Size(keys)) : NULL;
+  PyObject* keys = PySequence_List(list);
+  batch* made = keys != NULL && is_usable(self) ? batch_new(self, keys, PyList_Size(keys)) : NULL;
   for (Py_ssize_t i = 0; made != NULL && i < made->count; ++i) {
     if (!set_key(&made->objects[i], PyList_GetItem(keys, i))) {
       batch_release(&made->extra);
@@ -113,9 +114,9 @@ static batch* batch_of_keys(StoreObject* self, PyObject* list) {
 
 /* A batch of pairs (key, memory). */
 static batch* batch_of_pairs(StoreObject* self, PyObject* list, int flags) {
-  PyObject* pairs = is_usable(self) ? PySequence_List(list) : NULL;
+  PyObject* pairs = PySequence_List(list);
   PyObject* keys = pairs != NULL ? PyList_New(0) : NULL;
-  batch* made = keys != NULL ? batch_new(self, keys, PyList_Size(pairs)) : NULL;
+  batch* made = keys != NULL && is_usable(self) ? batch_new(self, keys, PyList_Size(pairs)) : NULL;
   for (Py_ssize_t i = 0; made != NULL && i < made->count; ++i) {
     PyObject* pair = PyList_GetItem(pairs, i);
     bool good = false;
@@ -139,11 +140,13 @@ static batch* batch_of_pairs(StoreObject* self, PyObject* list, int flags) {
   return made;
 }
 
-/* The result of a put or a get: for each object its bytes in the store, or None. */
-static PyObject* stored_of(batch* self, module_state* state, tm_status status) {
-  if (status != TM_OK && !(self->errors_are_misses && status != TM_SHUT_DOWN)) {
-    return raise_status(state, status, self->of->context->context, 0);
-  }
+/* Whether a put or a get with this status has a result. */
+static bool has_result(const batch* self, tm_status status) {
+  return status == TM_OK || (self->errors_are_misses && status != TM_SHUT_DOWN);
+}
+
+/* The result: for each object its bytes in the store, or None. */
+static PyObject* stored_of(const batch* self) {
   PyObject* result = PyList_New(self->count);
   for (Py_ssize_t i = 0; result != NULL && i < self->count; ++i) {
     const tm_object* object = &self->objects[i];
@@ -159,8 +162,10 @@ static PyObject* stored_of(batch* self, module_state* state, tm_status status) {
   return result;
 }
 
-static PyObject* finish(OpObject* op, tm_status status) {
-  return stored_of((batch*)op->extra, state_of((PyObject*)op), status);
+static PyObject* finish(OpObject* op, const tm_event* event) {
+  const batch* self = (const batch*)op->extra;
+  return has_result(self, event->status) ? stored_of(self)
+                                         : raise_event(state_of((PyObject*)op), event);
 }
 
 static batch* batch_of(list_call* call) {
@@ -180,24 +185,17 @@ static tm_status item_of(list_call* call, size_t i, const void** memory, uint64_
 }
 
 /* Runs a put or a get, now or as an operation. Takes over the batch. */
-static PyObject* run(StoreObject* self, batch* objects, copy_function copy, PyObject* timeout,
+static PyObject* run(StoreObject* self, batch* objects, copy_function copy, int64_t limit,
                      bool later) {
   module_state* state = state_of((PyObject*)self);
-  int64_t limit = 0;
-  if (objects == NULL) {
-    return NULL;
-  }
-  if (!to_timeout(timeout, &limit)) {
-    batch_release(&objects->extra);
-    return NULL;
-  }
   objects->copy = copy;
   objects->call = (list_call){begin, item_of, (size_t)objects->count};
   tm_status status;
   if (!later) {
     PyObject* result = NULL;
     if (wait_for_list(self->context->context, &objects->call, limit, &status)) {
-      result = stored_of(objects, state, status);
+      result = has_result(objects, status) ? stored_of(objects)
+                                           : raise_status(state, status, self->context->context, 0);
     }
     batch_release(&objects->extra);
     return result;
@@ -224,9 +222,11 @@ static PyObject* copy_pairs(PyObject* object, PyObject* args, PyObject* kwargs, 
   StoreObject* self = (StoreObject*)object;
   PyObject *list, *timeout = NULL;
   const char* errors = "raise";
+  int64_t limit = 0;
   const char* format = copy == tm_store_put ? (later ? "O|$Os:put_async" : "O|$Os:put")
                                             : (later ? "O|$Os:get_into_async" : "O|$Os:get_into");
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, names, &list, &timeout, &errors)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, names, &list, &timeout, &errors) ||
+      !to_timeout(timeout, &limit)) {
     return NULL;
   }
   const bool misses = strcmp(errors, "miss") == 0;
@@ -235,10 +235,11 @@ static PyObject* copy_pairs(PyObject* object, PyObject* args, PyObject* kwargs, 
     return NULL;
   }
   batch* objects = batch_of_pairs(self, list, flags);
-  if (objects != NULL) {
-    objects->errors_are_misses = misses;
+  if (objects == NULL) {
+    return NULL;
   }
-  return run(self, objects, copy, timeout, later);
+  objects->errors_are_misses = misses;
+  return run(self, objects, copy, limit, later);
 }
 
 static PyObject* store_put(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -273,6 +274,37 @@ static bool wait_for_object(StoreObject* self, PyObject* key, int64_t limit, tm_
 }
 
 /* One object as bytes. Its size is asked first; another thread may replace it in between. */
+static PyObject* get(StoreObject* self, PyObject* key, int64_t limit, tm_object* one) {
+  PyObject* result = NULL;
+  tm_status status = tm_store_exists(self->store, one, 1);
+  for (int tries = 0; status == TM_OK && one->found && tries < 8; ++tries) {
+    Py_XDECREF(result);
+    result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)one->stored);
+    if (result == NULL) {
+      return NULL;
+    }
+    one->memory = PyBytes_AsString(result);
+    one->bytes = one->stored;
+    Py_BEGIN_ALLOW_THREADS;
+    status = tm_store_get(self->store, one, 1, 0, NULL); /* The usual object is in memory. */
+    Py_END_ALLOW_THREADS;
+    if (status == TM_BUSY && limit != 0 && !wait_for_object(self, key, limit, one, &status)) {
+      Py_DECREF(result);
+      return NULL;
+    }
+    if (status == TM_OK && one->found && one->stored == one->bytes) {
+      return result;
+    }
+    if (status == TM_INVALID_ARGUMENT && one->stored > one->bytes) {
+      status = TM_OK; /* It has grown. */
+    }
+  }
+  Py_XDECREF(result);
+  return status == TM_OK
+             ? Py_NewRef(Py_None)
+             : raise_status(state_of((PyObject*)self), status, self->context->context, 0);
+}
+
 static PyObject* store_get(PyObject* object, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"key", "timeout", NULL};
   StoreObject* self = (StoreObject*)object;
@@ -281,39 +313,13 @@ static PyObject* store_get(PyObject* object, PyObject* args, PyObject* kwargs) {
   tm_object one;
   memset(&one, 0, sizeof one);
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:get", names, &key, &timeout) ||
-      !is_usable(self) || !to_timeout(timeout, &limit) || !set_key(&one, key)) {
+      !to_timeout(timeout, &limit) || !set_key(&one, key) || !is_usable(self)) {
     return NULL;
   }
-  PyObject* result = NULL;
-  tm_status status = tm_store_exists(self->store, &one, 1);
-  for (int tries = 0; status == TM_OK && one.found && tries < 8; ++tries) {
-    Py_XDECREF(result);
-    result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)one.stored);
-    if (result == NULL) {
-      return NULL;
-    }
-    one.memory = PyBytes_AsString(result);
-    one.bytes = one.stored;
-    ++self->calls;
-    Py_BEGIN_ALLOW_THREADS;
-    status = tm_store_get(self->store, &one, 1, 0, NULL); /* The usual object is in memory. */
-    Py_END_ALLOW_THREADS;
-    --self->calls;
-    if (status == TM_BUSY && limit != 0 &&
-        !(is_usable(self) && wait_for_object(self, key, limit, &one, &status))) {
-      Py_DECREF(result);
-      return NULL;
-    }
-    if (status == TM_OK && one.found && one.stored == one.bytes) {
-      return result;
-    }
-    if (status == TM_INVALID_ARGUMENT && one.stored > one.bytes) {
-      status = TM_OK; /* It has grown. */
-    }
-  }
-  Py_XDECREF(result);
-  return status == TM_OK ? Py_NewRef(Py_None)
-                         : raise_status(state_of(object), status, self->context->context, 0);
+  ++self->calls;
+  PyObject* result = get(self, key, limit, &one);
+  --self->calls;
+  return result;
 }
 
 /* A call on keys, with a list of booleans as its result. */
@@ -400,8 +406,8 @@ static PyObject* store_new(PyTypeObject* type, PyObject* args, PyObject* kwargs)
     PyErr_Format(PyExc_TypeError, "context must be a tiermem.Context, not %R", context);
     return NULL;
   }
-  if (!is_open((ContextObject*)context) ||
-      !to_bytes_count(capacity, "capacity", &options.capacity_bytes)) {
+  if (!to_bytes_count(capacity, "capacity", &options.capacity_bytes) ||
+      !is_open((ContextObject*)context)) {
     return NULL;
   }
   tm_context* of = ((ContextObject*)context)->context;
@@ -441,36 +447,38 @@ static PyObject* store_context(PyObject* object, void* unused) {
 
 static PyMethodDef store_methods[] = {
     {"put", FUNCTION(store_put), KEYWORDS,
-     "put(objects, *, timeout=None, errors='raise')\n--\n\n"
+     "put($self, /, objects, *, timeout=None, errors='raise')\n--\n\n"
      "Store objects, a sequence of (key, memory). Return a list with the bytes of each.\n\n"
      "key: 1 to 255 bytes, as bytes or str. memory: any object with the buffer protocol.\n"
      "errors: with 'miss', an object that could not be stored is None in the list."},
     {"put_async", FUNCTION(store_put_async), KEYWORDS,
-     "put_async(objects, *, timeout=None, errors='raise')\n--\n\n"
+     "put_async($self, /, objects, *, timeout=None, errors='raise')\n--\n\n"
      "Start put() and return an Op. Memory and keys are kept until it has ended."},
     {"get", FUNCTION(store_get), KEYWORDS,
-     "get(key, *, timeout=None)\n--\n\nReturn an object as bytes, or None."},
+     "get($self, /, key, *, timeout=None)\n--\n\nReturn an object as bytes, or None."},
     {"get_into", FUNCTION(store_get_into), KEYWORDS,
-     "get_into(objects, *, timeout=None, errors='raise')\n--\n\n"
+     "get_into($self, /, objects, *, timeout=None, errors='raise')\n--\n\n"
      "Copy objects, a sequence of (key, writable memory). Return a list with the bytes of each, or "
      "None\n"
      "for an object that the store has not. Objects that are not in memory are read together.\n\n"
      "errors: with 'miss', an object that could not be read is None in the list."},
     {"get_into_async", FUNCTION(store_get_into_async), KEYWORDS,
-     "get_into_async(objects, *, timeout=None, errors='raise')\n--\n\n"
+     "get_into_async($self, /, objects, *, timeout=None, errors='raise')\n--\n\n"
      "Start get_into() and return an Op. Memory and keys are kept until it has ended."},
     {"exists", store_exists, METH_O,
-     "exists(keys)\n--\n\nReturn a list that tells which objects the store has. Never waits for a "
+     "exists($self, keys, /)\n--\n\nReturn a list that tells which objects the store has. Never "
+     "waits for a "
      "device."},
     {"delete", store_delete, METH_O,
-     "delete(keys)\n--\n\nDrop objects. Return a list that tells which the store had."},
+     "delete($self, keys, /)\n--\n\nDrop objects. Return a list that tells which the store had."},
     {"pin", store_pin, METH_O,
-     "pin(keys)\n--\n\nKeep objects from being dropped for room, until as many calls of unpin()."},
-    {"unpin", store_unpin, METH_O, "unpin(keys)\n--\n\nRemove one pin of each object."},
+     "pin($self, keys, /)\n--\n\nKeep objects from being dropped for room, until as many calls of "
+     "unpin()."},
+    {"unpin", store_unpin, METH_O, "unpin($self, keys, /)\n--\n\nRemove one pin of each object."},
     {"stats", store_stats, METH_NOARGS,
-     "stats()\n--\n\nReturn a dictionary: capacity, used, objects, pinned, and counters."},
+     "stats($self, /)\n--\n\nReturn a dictionary: capacity, used, objects, pinned, and counters."},
     {"close", store_close, METH_NOARGS,
-     "close()\n--\n\nDrop all objects. Raise BufferError while calls are in progress."},
+     "close($self, /)\n--\n\nDrop all objects. Raise BufferError while calls are in progress."},
     {NULL, NULL, 0, NULL},
 };
 

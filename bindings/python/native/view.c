@@ -50,10 +50,11 @@ static void view_dealloc(PyObject* object) {
 }
 
 static view_core* live_view(ViewObject* self) {
-  if (self->core == NULL) {
+  view_core* core = self->core;
+  if (core == NULL) {
     PyErr_SetString(PyExc_ValueError, "the view was released; acquire another one");
   }
-  return self->core;
+  return core;
 }
 
 /* Ends this object's use. A tensor over the view keeps the bytes pinned until it is gone. */
@@ -217,7 +218,7 @@ static PyObject* view_array_interface(PyObject* object, void* unused) {
 
 static PyMethodDef view_methods[] = {
     {"release", view_release, METH_NOARGS,
-     "release()\n--\n\n"
+     "release($self, /)\n--\n\n"
      "Unpin the range. Raise BufferError while memoryviews use it; tensors keep it pinned until "
      "they\n"
      "are gone. A second call does nothing."},

@@ -139,6 +139,26 @@ bool wait_for_op(tm_context* context, tm_op op, int64_t limit, op_outcome* out) 
   return true;
 }
 
+static tm_status take_lock(void* lock, int64_t timeout_ns) {
+  const long long us = timeout_ns < 0 ? -1 : timeout_ns / 1000 + 1;
+  return PyThread_acquire_lock_timed(lock, us, 0) == PY_LOCK_ACQUIRED ? TM_OK : TM_TIMED_OUT;
+}
+
+bool wait_for_lock(PyThread_type_lock lock, int64_t* limit, bool* taken) {
+  *taken = PyThread_acquire_lock(lock, NOWAIT_LOCK) != 0;
+  if (*taken || *limit == 0) {
+    return true;
+  }
+  const deadline until = deadline_in(*limit);
+  tm_status status;
+  if (!wait_for_call(take_lock, lock, *limit, &status)) {
+    return false;
+  }
+  *taken = status == TM_OK;
+  *limit = left_of(&until);
+  return true;
+}
+
 /* Without the GIL. Returns the result. */
 static tm_status cancel_op(tm_context* context, tm_op op) {
   (void)tm_op_cancel(context, op);

@@ -14,6 +14,8 @@ tiermem.numpy and tiermem.torch make arrays and tensors; tiermem.safetensors, ti
 tiermem.ort and tiermem.llama read models. None of them is imported before it is asked for.
 """
 
+from __future__ import annotations
+
 import json as _json
 
 from . import _native
@@ -45,7 +47,11 @@ __all__ = [
     "Unavailable", "Unsupported", "View", "default", "gpu_tag", "run_path", "topology",
 ]  # fmt: skip
 
-__version__ = _native.library_version()
+TYPE_CHECKING = False  # As typing.TYPE_CHECKING, without its import.
+if TYPE_CHECKING:
+    from typing import Any
+
+__version__: str = _native.library_version()
 
 _native._connect(_make_error, _wait_for)
 
@@ -68,7 +74,7 @@ Buffer.__dlpack__ = _to_dlpack
 View.__dlpack__ = _to_dlpack
 
 
-def default():
+def default() -> Context:
     """Return the context that all users in this process share: adapters use it if none is given.
 
     Its tiers are those of the environment variable TIERMEM_TIERS, else what the machine offers. It
@@ -77,16 +83,24 @@ def default():
     return Context(_shared=True)
 
 
-def run_path():
+def run_path() -> str:
     """Return the path of the program `tiermem`, which is in the wheel."""
     from .__main__ import program_path
 
     return program_path()
 
 
-def topology():
-    """Return what `tiermem topo --json` says about this machine, as a dictionary."""
+def topology() -> dict[str, Any]:
+    """Return what `tiermem topo --json` says about this machine, as a dictionary.
+
+    Raise InvalidArgument for options in the environment that are not accepted, such as TIERMEM_TIERS.
+    """
     import subprocess
 
-    done = subprocess.run([run_path(), "topo", "--json"], stdout=subprocess.PIPE, check=True)
+    done = subprocess.run([run_path(), "topo", "--json"], capture_output=True)
+    if done.returncode != 0:
+        reason = done.stderr.decode(errors="backslashreplace").strip()
+        status = "invalid_argument" if done.returncode == 2 else "internal"
+        text = f"topology: {reason or f'the program ended with the status {done.returncode}'}"
+        raise _make_error(status, text, 0, "", 0, 0, 0, 0, 0, None, None, -1)
     return _json.loads(done.stdout)

@@ -41,7 +41,10 @@ class NoCapacity(Error, MemoryError):
 
 
 class Busy(Error, BlockingIOError):
-    """The bytes are pinned or moving, or the timeout is 0 and the call would wait."""
+    """The bytes are pinned or moving, or the timeout is 0 and the call would wait.
+
+    With the timeout 0, Op.wait(), evict() and close() raise TimedOut, and set_budget() NoCapacity.
+    """
 
 
 class TimedOut(Error, TimeoutError):
@@ -104,7 +107,7 @@ def make(status, text, native, tier, offset, needed, budget, used, pinned, holde
     kind = _BY_STATUS.get(status, Internal)
     if kind in (InvalidArgument, DeviceError) and native == errno.ENOENT:
         kind = NotFound  # Also for the files of options, such as stats_file.
-    error = kind(text or status)
+    error = kind(text or f"the call ended with the status {status}, and has no message")
     error.status = status
     error.native = native
     error.tier = tier

@@ -1,9 +1,9 @@
 """The types of the C module. Import them from tiermem."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, SupportsIndex
+from typing import Any, Literal, Self, SupportsIndex, final
 
 from typing_extensions import Buffer as _Memory
 
@@ -12,16 +12,22 @@ _Advice = Literal[
     "normal", "read_mostly", "will_need", "dont_need", "cold", "sequential", "random", "streamed",
     "touched", "frozen", "preferred", "keep", "next_use",
 ]  # fmt: skip
-_Range = Buffer | tuple[Buffer] | tuple[Buffer, int] | tuple[Buffer, int, int | None] | tuple[
-    Buffer, int, int | None, _Mode
+_Number = SupportsIndex | None
+_Range = Buffer | tuple[Buffer] | tuple[Buffer, _Number] | tuple[Buffer, _Number, _Number] | tuple[
+    Buffer, _Number, _Number, _Mode
 ]  # fmt: skip
 
-_Copy = tuple[Buffer, int, _Memory] | tuple[Buffer, int, _Memory, _Mode]
+_Copy = tuple[Buffer, SupportsIndex, _Memory] | tuple[Buffer, SupportsIndex, _Memory, _Mode]
 
+@final
 class Context:
-    def __init__(
-        self, tiers: str | None = None, *, toml: str | None = None, name: str | None = None
-    ) -> None: ...
+    def __new__(
+        cls,
+        tiers: str | None = None,
+        *,
+        toml: str | bytes | PathLike[str] | PathLike[bytes] | None = None,
+        name: str | None = None,
+    ) -> Self: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, type: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
@@ -44,7 +50,7 @@ class Context:
     ) -> Buffer: ...
     def adopt_file(
         self,
-        path: str | bytes | PathLike[str],
+        path: str | bytes | PathLike[str] | PathLike[bytes],
         offset: SupportsIndex = 0,
         length: SupportsIndex | None = None,
         *,
@@ -57,22 +63,22 @@ class Context:
         label: str | None = None,
     ) -> Buffer: ...
     def acquire(
-        self, ranges: Sequence[_Range], mode: _Mode = "r", *, timeout: float | None = None
+        self, ranges: Iterable[_Range], mode: _Mode = "r", *, timeout: float | None = None
     ) -> list[View]: ...
-    def acquire_async(self, ranges: Sequence[_Range], mode: _Mode = "r") -> Op: ...
-    def prefetch(self, ranges: Sequence[_Range], *, next_use: int = 0) -> Op: ...
+    def acquire_async(self, ranges: Iterable[_Range], mode: _Mode = "r") -> Op: ...
+    def prefetch(self, ranges: Iterable[_Range], *, next_use: SupportsIndex = 0) -> Op: ...
     def copy(
-        self, items: Sequence[_Copy], *, promote: bool = True, timeout: float | None = None
+        self, items: Iterable[_Copy], *, promote: bool = True, timeout: float | None = None
     ) -> int: ...
     def copy_async(
-        self, items: Sequence[_Copy], *, promote: bool = True, timeout: float | None = None
+        self, items: Iterable[_Copy], *, promote: bool = True, timeout: float | None = None
     ) -> Op: ...
-    def evict(self, ranges: Sequence[_Range], *, timeout: float | None = None) -> None: ...
+    def evict(self, ranges: Iterable[_Range], *, timeout: float | None = None) -> None: ...
     def advise(
         self,
-        ranges: Sequence[_Range],
+        ranges: Iterable[_Range],
         advice: _Advice,
-        value: int = 0,
+        value: SupportsIndex = 0,
         *,
         tier: str | None = None,
     ) -> None: ...
@@ -83,15 +89,15 @@ class Context:
     def stats(self) -> dict[str, int]: ...
     def stats_by_label(self) -> list[dict[str, Any]]: ...
     def prefetch_at(
-        self, address: SupportsIndex, nbytes: SupportsIndex, *, next_use: int = 0
+        self, address: SupportsIndex, nbytes: SupportsIndex, *, next_use: SupportsIndex = 0
     ) -> Op: ...
     def evict_at(
         self, address: SupportsIndex, nbytes: SupportsIndex, *, timeout: float | None = None
     ) -> None: ...
     def advise_at(
-        self, address: SupportsIndex, nbytes: SupportsIndex, advice: _Advice, value: int = 0
+        self, address: SupportsIndex, nbytes: SupportsIndex, advice: _Advice, value: SupportsIndex = 0
     ) -> None: ...
-    def receipts(self, last: int = 100) -> dict[str, list[dict[str, Any]]]: ...
+    def receipts(self, last: SupportsIndex = 100) -> dict[str, list[dict[str, Any]]]: ...
     @property
     def _pointer(self) -> int: ...
     @property
@@ -118,16 +124,17 @@ class _Exports:
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
+@final
 class Buffer(_Exports):
     def view(
         self,
-        offset: SupportsIndex = 0,
+        offset: SupportsIndex | None = 0,
         length: SupportsIndex | None = None,
         mode: _Mode = "r",
         timeout: float | None = None,
     ) -> View: ...
     def view_async(
-        self, offset: SupportsIndex = 0, length: SupportsIndex | None = None, mode: _Mode = "r"
+        self, offset: SupportsIndex | None = 0, length: SupportsIndex | None = None, mode: _Mode = "r"
     ) -> Op: ...
     def read(
         self,
@@ -141,25 +148,29 @@ class Buffer(_Exports):
     ) -> int: ...
     def write(self, data: _Memory, offset: SupportsIndex = 0, *, timeout: float | None = None) -> int: ...
     def prefetch(
-        self, offset: SupportsIndex = 0, length: SupportsIndex | None = None, *, next_use: int = 0
+        self,
+        offset: SupportsIndex | None = 0,
+        length: SupportsIndex | None = None,
+        *,
+        next_use: SupportsIndex = 0,
     ) -> Op: ...
     def advise(
         self,
         advice: _Advice,
-        offset: SupportsIndex = 0,
+        offset: SupportsIndex | None = 0,
         length: SupportsIndex | None = None,
         *,
-        value: int = 0,
+        value: SupportsIndex = 0,
         tier: str | None = None,
     ) -> None: ...
     def evict(
         self,
-        offset: SupportsIndex = 0,
+        offset: SupportsIndex | None = 0,
         length: SupportsIndex | None = None,
         *,
         timeout: float | None = None,
     ) -> None: ...
-    def why(self, offset: int = 0) -> str: ...
+    def why(self, offset: SupportsIndex = 0) -> str: ...
     def info(self) -> dict[str, Any]: ...
     def free(self) -> None: ...
     @property
@@ -171,13 +182,14 @@ class Buffer(_Exports):
     @property
     def context(self) -> Context: ...
 
+@final
 class View(_Exports):
     def __enter__(self) -> Self: ...
     def __exit__(
         self, type: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> bool: ...
-    def __getitem__(self, key: int | slice) -> Any: ...
-    def __setitem__(self, key: int | slice, value: Any) -> None: ...
+    def __getitem__(self, key: int | slice, /) -> Any: ...
+    def __setitem__(self, key: int | slice, value: Any, /) -> None: ...
     def release(self) -> None: ...
     @property
     def address(self) -> int: ...
@@ -188,6 +200,7 @@ class View(_Exports):
     @property
     def buffer(self) -> Buffer: ...
 
+@final
 class Op:
     def wait(self, timeout: float | None = None) -> Any: ...
     def done(self) -> bool: ...
@@ -195,28 +208,30 @@ class Op:
     def open_fd(self) -> int: ...
     def __await__(self) -> Generator[Any, None, Any]: ...
 
+@final
 class Queue:
-    def __init__(self, context: Context) -> None: ...
+    def __new__(cls, context: Context) -> Self: ...
     def add(self, op: Op, user: Any = None) -> None: ...
-    def drain(self, limit: int = ...) -> list[tuple[Op, Any]]: ...
+    def drain(self, limit: SupportsIndex = ...) -> list[tuple[Op, Any]]: ...
     def fileno(self) -> int: ...
     def close(self) -> None: ...
     def __len__(self) -> int: ...
 
+@final
 class Store:
-    def __init__(
-        self, context: Context, capacity: SupportsIndex, *, name: str | None = None
-    ) -> None: ...
+    def __new__(
+        cls, context: Context, capacity: SupportsIndex, *, name: str | None = None
+    ) -> Self: ...
     def put(
         self,
-        objects: Sequence[tuple[bytes | str, _Memory]],
+        objects: Iterable[tuple[bytes | str, _Memory]],
         *,
         timeout: float | None = None,
         errors: Literal["raise", "miss"] = "raise",
     ) -> list[int | None]: ...
     def put_async(
         self,
-        objects: Sequence[tuple[bytes | str, _Memory]],
+        objects: Iterable[tuple[bytes | str, _Memory]],
         *,
         timeout: float | None = None,
         errors: Literal["raise", "miss"] = "raise",
@@ -224,22 +239,22 @@ class Store:
     def get(self, key: bytes | str, *, timeout: float | None = None) -> bytes | None: ...
     def get_into(
         self,
-        objects: Sequence[tuple[bytes | str, _Memory]],
+        objects: Iterable[tuple[bytes | str, _Memory]],
         *,
         timeout: float | None = None,
         errors: Literal["raise", "miss"] = "raise",
     ) -> list[int | None]: ...
     def get_into_async(
         self,
-        objects: Sequence[tuple[bytes | str, _Memory]],
+        objects: Iterable[tuple[bytes | str, _Memory]],
         *,
         timeout: float | None = None,
         errors: Literal["raise", "miss"] = "raise",
     ) -> Op: ...
-    def exists(self, keys: Sequence[bytes | str]) -> list[bool]: ...
-    def delete(self, keys: Sequence[bytes | str]) -> list[bool]: ...
-    def pin(self, keys: Sequence[bytes | str]) -> list[bool]: ...
-    def unpin(self, keys: Sequence[bytes | str]) -> list[bool]: ...
+    def exists(self, keys: Iterable[bytes | str], /) -> list[bool]: ...
+    def delete(self, keys: Iterable[bytes | str], /) -> list[bool]: ...
+    def pin(self, keys: Iterable[bytes | str], /) -> list[bool]: ...
+    def unpin(self, keys: Iterable[bytes | str], /) -> list[bool]: ...
     def stats(self) -> dict[str, int]: ...
     def close(self) -> None: ...
     @property

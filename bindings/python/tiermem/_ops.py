@@ -15,6 +15,7 @@ async def wait_for(op):
             await ended
         except asyncio.CancelledError:
             op.cancel()
+            del op  # The exception keeps this frame. Without another user the operation ends here.
             raise
         finally:
             loop.remove_reader(fd)

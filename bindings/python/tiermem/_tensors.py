@@ -1,5 +1,16 @@
 """Buffers and views as tensors of other libraries, by the DLPack protocol."""
 
+from __future__ import annotations
+
+import operator
+
+TYPE_CHECKING = False  # As typing.TYPE_CHECKING, without its import.
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, SupportsIndex
+
+    from ._native import Buffer, View
+
 # Codes of DLDataTypeCode in dlpack.h, and bits.
 TYPES = {
     "bool": (6, 8),
@@ -42,26 +53,40 @@ class Tensor:
 
     __slots__ = ("owner", "dtype", "shape", "offset")
 
-    def __init__(self, owner, dtype, shape, offset=0):
+    owner: Buffer | View
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    def __init__(
+        self, owner: Buffer | View, dtype: str, shape: Iterable[SupportsIndex], offset: SupportsIndex = 0
+    ) -> None:
         if dtype not in TYPES:
             raise ValueError(f"dtype is {dtype!r}; accepted are {', '.join(sorted(TYPES))}")
         self.owner = owner
         self.dtype = dtype
-        self.shape = tuple(shape)
-        self.offset = offset
+        self.shape = tuple(map(operator.index, shape))
+        self.offset = operator.index(offset)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<tiermem.Tensor {self.dtype}{list(self.shape)} at {self.offset} of {self.owner!r}>"
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Length in bytes."""
         return bytes_of(self.dtype, self.shape)
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> tuple[int, int]:
         return HOST
 
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         versioned = _is_versioned(max_version, dl_device, copy)
         return self.owner._dlpack(*TYPES[self.dtype], self.shape, self.offset, versioned)
 

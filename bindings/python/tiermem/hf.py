@@ -15,19 +15,30 @@ ahead, in the order of the last pass. Nothing is written. With gradients PyTorch
 the backward pass, so that none of them makes room: use torch.no_grad().
 """
 
+from __future__ import annotations
+
 import io
 import json
 import os
 import weakref
 from collections.abc import Mapping
+from typing import Any
 
-from . import default
+from . import Context, default
+from ._paths import printable
 from .safetensors import safe_open
 
 __all__ = ["Weights", "open"]
 
 
-def open(path, *, context=None, dram=None, ahead=2, timeout=60.0):
+def open(
+    path: str | bytes | os.PathLike[Any],
+    *,
+    context: Context | None = None,
+    dram: int | None = None,
+    ahead: int = 2,
+    timeout: float | None = 60.0,
+) -> Weights:
     """Return the tensors of a model as a mapping by name.
 
     path: a .safetensors file, a .index.json file, or a folder with one of them.
@@ -40,10 +51,10 @@ def open(path, *, context=None, dram=None, ahead=2, timeout=60.0):
     context = default() if context is None else context
     if dram is not None:
         context.set_budget("dram", dram)
-    return Weights(_files_of(os.fspath(path)), context, ahead, timeout)
+    return Weights(_files_of(os.fsdecode(path)), context, ahead, timeout)
 
 
-class Weights(Mapping):
+class Weights(Mapping[str, Any]):
     """Tensors by name, over adopted files. A tensor is pinned in memory while it lives."""
 
     def __init__(self, paths, context, ahead=2, timeout=60.0):
@@ -54,7 +65,9 @@ class Weights(Mapping):
             file = safe_open(path, framework="pt", context=context, timeout=timeout)
             for name in file.keys():
                 if name in self._file_of:
-                    raise ValueError(f"tensor {name!r} is in {path} and in another file; keep one of them")
+                    raise ValueError(
+                        f"tensor {name!r} is in {printable(path)} and in another file; keep one of them"
+                    )
                 self._file_of[name] = file
         self._live = weakref.WeakValueDictionary()
         self._next = {}  # By name: the tensor that was asked for after it.
@@ -103,7 +116,7 @@ def _files_of(path):
             if os.path.exists(os.path.join(path, name)):
                 return _files_of(os.path.join(path, name))
         raise FileNotFoundError(
-            f"{path} has neither model.safetensors nor model.safetensors.index.json; give the path of a "
+            f"{printable(path)} has neither model.safetensors nor model.safetensors.index.json; give the path of a "
             "file"
         )
     if not path.endswith(".json"):
@@ -113,18 +126,19 @@ def _files_of(path):
 
 def _files_of_index(path):
     """Return the paths of the files that an index names. ValueError if it is damaged."""
+    told = printable(path)
     with io.open(path, "rb") as file:
         try:
             index = json.load(file)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path} is not an index of safetensors files: it is not JSON ({error})") from None
+            raise ValueError(f"{told} is not an index of safetensors files: it is not JSON ({error})") from None
     names = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(names, dict) or not names:
-        raise ValueError(f"{path} is not an index of safetensors files: it has no weight_map of tensors; "
+        raise ValueError(f"{told} is not an index of safetensors files: it has no weight_map of tensors; "
                          "check that the download is complete")  # fmt: skip
     folder = os.path.dirname(path)
     for tensor, name in names.items():
         if not isinstance(name, str) or not name or os.path.isabs(name) or ".." in name.split("/"):
-            raise ValueError(f"{path}: tensor {tensor!r} is in {name!r}, which is not the name of a file in "
+            raise ValueError(f"{told}: tensor {tensor!r} is in {name!r}, which is not the name of a file in "
                              "the folder of the index")  # fmt: skip
     return [os.path.join(folder, name) for name in sorted(set(names.values()))]

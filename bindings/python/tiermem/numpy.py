@@ -7,17 +7,32 @@ The arrays are plain ndarray objects over mapped buffers. An array keeps its buf
 context, until the last array over it is gone.
 """
 
+from __future__ import annotations
+
 import math
 import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 
-from . import Buffer, default
+from . import Buffer, Context, default
+from ._paths import printable
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
 
 __all__ = ["buffer_of", "empty", "load", "zeros"]
 
 
-def zeros(shape, dtype=float, *, context=None, label=None, **options):
+def zeros(
+    shape: SupportsIndex | Iterable[SupportsIndex],
+    dtype: DTypeLike = float,
+    *,
+    context: Context | None = None,
+    label: str | None = None,
+    **options: Any,
+) -> NDArray[Any]:
     """Return a new array of zeros. It uses no memory until it is touched.
 
     context: a tiermem.Context; None: the one that all users share. options: those of Context.alloc().
@@ -29,10 +44,11 @@ def zeros(shape, dtype=float, *, context=None, label=None, **options):
         return np.zeros(shape, dtype)
     context = default() if context is None else context
     buffer = context.alloc(nbytes, mapped=True, label=label, **options)
-    return np.frombuffer(buffer, dtype).reshape(shape)
+    # A type with a shape of its own, such as ("f4", 2), adds its dimensions.
+    return np.frombuffer(buffer, dtype.base).reshape(shape + dtype.shape)
 
 
-def _tierable(dtype):
+def _tierable(dtype: DTypeLike) -> np.dtype[Any]:
     """Return the dtype. TypeError if its values cannot be in tiered memory."""
     dtype = np.dtype(dtype)
     if dtype.hasobject:
@@ -43,7 +59,14 @@ def _tierable(dtype):
 empty = zeros  # New buffers read as zeros without being written.
 
 
-def load(path, mmap_mode=None, *, context=None, label=None, **options):
+def load(
+    path: str | bytes | os.PathLike[Any],
+    mmap_mode: Literal["r", "c"] | None = None,
+    *,
+    context: Context | None = None,
+    label: str | None = None,
+    **options: Any,
+) -> NDArray[Any]:
     """Return the array in a .npy file, which may be larger than memory.
 
     mmap_mode: as for numpy.load(). None: a copy in a mapped buffer, read piece by piece. "r": the file
@@ -59,10 +82,11 @@ def load(path, mmap_mode=None, *, context=None, label=None, **options):
     """
     if mmap_mode not in (None, "r", "c"):
         raise ValueError(f'mmap_mode {mmap_mode!r}; accepted are None, "r" and "c" (files are never written)')
+    name = printable(path)
     with open(path, "rb") as file:
         version = np.lib.format.read_magic(file)
         if version not in ((1, 0), (2, 0)):
-            raise ValueError(f"{path}: version {version} of the .npy format; accepted are 1.0 and 2.0")
+            raise ValueError(f"{name}: version {version} of the .npy format; accepted are 1.0 and 2.0")
         read_header = (
             np.lib.format.read_array_header_1_0
             if version == (1, 0)
@@ -71,13 +95,13 @@ def load(path, mmap_mode=None, *, context=None, label=None, **options):
         shape, fortran, dtype = read_header(file)
         shape = shape[::-1] if fortran else shape
         if mmap_mode is None:
-            array = _copy_of(file, path, shape, dtype, context, label, options)
+            array = _copy_of(file, name, shape, dtype, context, label, options)
         else:
-            array = _adopted(file, path, shape, dtype, mmap_mode, context, label, options)
+            array = _adopted(file, name, shape, dtype, mmap_mode, context, label, options)
     return array.T if fortran else array
 
 
-def _copy_of(file, path, shape, dtype, context, label, options):
+def _copy_of(file, name, shape, dtype, context, label, options):
     """Return a new array with the bytes that follow in the file."""
     array = zeros(shape, dtype, context=context, label=label, **options)
     memory = memoryview(array.reshape(-1).view(np.uint8))
@@ -85,19 +109,19 @@ def _copy_of(file, path, shape, dtype, context, label, options):
     while done < len(memory):
         count = file.readinto(memory[done : done + (16 << 20)])
         if count == 0:
-            raise ValueError(f"{path}: it ends after {done} of {len(memory)} bytes of data")
+            raise ValueError(f"{name}: it ends after {done} of {len(memory)} bytes of data")
         done += count
     return array
 
 
-def _adopted(file, path, shape, dtype, mmap_mode, context, label, options):
+def _adopted(file, name, shape, dtype, mmap_mode, context, label, options):
     """Return an array over the bytes that follow in the file, which stay there."""
     dtype = _tierable(dtype)
     offset = file.tell()
     nbytes = math.prod(shape) * dtype.itemsize
     there = os.fstat(file.fileno()).st_size - offset
     if there < nbytes:
-        raise ValueError(f"{path}: it ends after {there} of {nbytes} bytes of data")
+        raise ValueError(f"{name}: it ends after {there} of {nbytes} bytes of data")
     if nbytes == 0:
         return np.zeros(shape, dtype)
     context = default() if context is None else context
@@ -109,13 +133,13 @@ def _adopted(file, path, shape, dtype, mmap_mode, context, label, options):
         nbytes,
         mapped=True,
         private=mmap_mode == "c",
-        label=os.fspath(path) if label is None else label,
+        label=name if label is None else label,
         **options,
     )
     return np.frombuffer(buffer, dtype).reshape(shape)
 
 
-def buffer_of(array):
+def buffer_of(array: Any) -> Buffer | None:
     """Return the Buffer of an array that zeros(), empty() or load() made, or None.
 
     For hints: tiermem.numpy.buffer_of(table).prefetch(0, 1 << 20).

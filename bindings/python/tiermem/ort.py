@@ -22,6 +22,7 @@ from typing import Any
 
 from . import Buffer, Context, Error, ShutDown, default
 from ._onnx import TYPES, Initializer, Table, bytes_of, read_table
+from ._paths import printable
 
 try:
     import numpy as np
@@ -69,7 +70,7 @@ def session(
     Raise ValueError if the model has no external data, or its table does not fit the files;
     FileNotFoundError if a file is missing; the errors of Context.adopt_file().
     """
-    path = os.fspath(path)
+    path = os.fsdecode(path)
     table = read_table(path)
     weights = _checked(path, table, least)
     context = default() if context is None else context
@@ -110,7 +111,7 @@ class Session(onnxruntime.InferenceSession):
         self.buffers = buffers
         self.ranges = ranges
         self._values = values
-        self._guard = context.alloc(1, label="a run of " + os.path.basename(self._model_path))
+        self._guard = context.alloc(1, label="a run of " + os.path.basename(printable(self._model_path)))
 
     @contextlib.contextmanager
     def _running(self):
@@ -367,7 +368,7 @@ def _adopt(weights: list[tuple[Initializer, str]], context: Context) -> dict[str
     for _, file in weights:
         if file not in buffers:
             buffers[file] = context.adopt_file(
-                file, mapped=True, private=True, extent_bytes=extent, label=os.path.basename(file)
+                file, mapped=True, private=True, extent_bytes=extent, label=os.path.basename(printable(file))
             )
     return buffers
 

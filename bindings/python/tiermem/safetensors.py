@@ -11,12 +11,16 @@ With mapped=True a tensor pins nothing: its bytes come when they are touched, an
 lives. All tensors together may then be larger than memory.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os
 import struct
+from typing import Any, Literal, Self
 
-from . import NoCapacity, TimedOut, default
+from . import Buffer, Context, NoCapacity, TimedOut, default
+from ._paths import printable
 from ._tensors import Tensor, bytes_of
 
 __all__ = ["safe_open"]
@@ -43,75 +47,81 @@ class safe_open:
         NoCapacity, with the buffer that holds the room, or TimedOut. Mapped tensors do not wait.
     """
 
+    buffer: Buffer | None  # None once it was closed.
+
     def __init__(
         self,
-        filename,
-        framework="pt",
-        device="cpu",
+        filename: str | bytes | os.PathLike[Any],
+        framework: Literal["pt", "torch", "np", "numpy"] = "pt",
+        device: Any = "cpu",
         *,
-        writable=False,
-        mapped=False,
-        context=None,
-        timeout=60.0,
-    ):
+        writable: bool = False,
+        mapped: bool = False,
+        context: Context | None = None,
+        timeout: float | None = 60.0,
+    ) -> None:
         if framework not in ("pt", "torch", "np", "numpy"):
             raise ValueError(f"framework is {framework!r}; accepted are 'pt' and 'np'")
         if str(device) != "cpu":
             raise ValueError(f"device is {device!r}; accepted is 'cpu': move the tensor afterwards")
         self._from_dlpack = _torch_tensor if framework in ("pt", "torch") else _numpy_array
-        self._path = os.fspath(filename)
+        self._path = printable(filename)
         self._mode = "rw" if writable else "r"
         self._mapped = mapped
         self._timeout = timeout
-        self._entries, self._metadata, self._begin = _read_header(self._path)
+        self._entries, self._metadata, self._begin = _read_header(filename, self._path)
         context = default() if context is None else context
         label = os.path.basename(self._path)
-        self.buffer = context.adopt_file(self._path, private=writable, mapped=mapped, label=label)
+        self.buffer = context.adopt_file(filename, private=writable, mapped=mapped, label=label)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def close(self):
+    def close(self) -> None:
         """Give up the file. Tensors that are still there stay valid."""
         self.buffer = None
 
-    def keys(self):
+    def keys(self) -> list[str]:
         """Return the names of the tensors, in the order of the file."""
         return list(self._entries)
 
     offset_keys = keys
 
-    def metadata(self):
+    def metadata(self) -> dict[str, str] | None:
         """Return the metadata of the file, or None."""
         return self._metadata
 
-    def get_tensor(self, name):
+    def get_tensor(self, name: str) -> Any:
         """Return the tensor. Its bytes are pinned while it lives, unless the file is mapped."""
         dtype, shape, begin = self._entry(name)
         return self._tensor(dtype, shape, begin)
 
-    def get_slice(self, name):
+    def get_slice(self, name: str) -> _Slice:
         """Return a slice: an object that reads only the rows that its index selects."""
         dtype, shape, begin = self._entry(name)
         return _Slice(self, dtype, shape, begin)
 
-    def range_of(self, name):
+    def range_of(self, name: str) -> tuple[Buffer, int, int]:
         """Return (buffer, offset, length) of a tensor, for prefetch() and advise()."""
         dtype, shape, begin = self._entry(name)
         return (self.buffer, begin, bytes_of(dtype, shape))
 
     def _entry(self, name):
-        if self.buffer is None:
-            raise ValueError(f"{self._path} is closed; open it again")
+        self._check_open()
         try:
             return self._entries[name]
         except KeyError:
             raise KeyError(f"{self._path} has no tensor {name!r}") from None
 
+    def _check_open(self):
+        if self.buffer is None:
+            raise ValueError(f"{self._path} is closed; open it again")
+
     def _tensor(self, dtype, shape, begin):
+        self._check_open()
         length = bytes_of(dtype, shape)
         if length == 0:
             return self._from_dlpack(Tensor(_Nothing(), dtype, shape), dtype)
@@ -136,17 +146,19 @@ class _Slice:
     def __init__(self, file, dtype, shape, begin):
         self._file, self._dtype, self._shape, self._begin = file, dtype, shape, begin
 
-    def get_shape(self):
+    def get_shape(self) -> list[int]:
         """Return the shape of the whole tensor."""
         return list(self._shape)
 
-    def get_dtype(self):
+    def get_dtype(self) -> str:
         """Return the name of the type in the file."""
         return next(name for name, ours in _TYPES.items() if ours == self._dtype)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, tuple) and not index:
+            index = ...  # NumPy would make a number of a scalar.
         first, *rest = index if isinstance(index, tuple) else (index,)
-        if not self._shape:
+        if not self._shape and index is not ...:
             raise IndexError("the tensor has no dimension to slice")
         whole = self._file
         if isinstance(first, slice) and first.step in (None, 1):
@@ -165,13 +177,13 @@ class _Nothing:
         raise BufferError("a tensor without elements has no memory")
 
 
-def _read_header(path):
+def _read_header(filename, path):
     """Return the entries by name, as (type, shape, offset in the file), the metadata, and where data begin.
 
-    Raise ValueError with the file and the entry if the header is damaged.
+    Raise ValueError with the file, as `path`, and the entry if the header is damaged.
     """
-    size = os.stat(path).st_size
-    with open(path, "rb") as file:
+    size = os.stat(filename).st_size
+    with open(filename, "rb") as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else None
         if length is None or length > min(_LARGEST_HEADER, size - 8):

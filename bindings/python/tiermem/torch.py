@@ -13,14 +13,24 @@ Parameters and moments are in mapped buffers: ordinary CPU tensors with fixed ad
 recently used part is in memory. The results are those of plain PyTorch, bit for bit.
 """
 
+from __future__ import annotations
+
 import contextlib
 import math
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
-from . import default, gpu_tag
+try:
+    from torch.utils.weak import WeakIdKeyDictionary
+
+    torch.Tensor.register_post_accumulate_grad_hook  # For tier().
+except (ImportError, AttributeError):
+    raise ImportError(f"tiermem.torch needs PyTorch 2.1 or later, and this is {torch.__version__}") from None
+
+from . import Buffer, Context, default, gpu_tag
 from ._native import _cuda_functions
 from ._tensors import TYPES, Tensor
 
@@ -28,6 +38,7 @@ __all__ = ["TieredOptimizer", "buffer_of", "cuda_allocator", "cuda_pool", "empty
            "gpu_set", "offload_activations", "place", "tier", "zeros"]  # fmt: skip
 
 # The buffers of tensors, for hints. No attribute of the tensor, because that would be pickled with it.
+# A tensor may leave its buffer, by to(), share_memory_() and .data: see buffer_of().
 _buffers = WeakIdKeyDictionary()
 _NAMES = {getattr(torch, name): name for name in TYPES if hasattr(torch, name)}
 
@@ -40,7 +51,7 @@ def _name_of(dtype):
         raise TypeError(f"{dtype} has no type in DLPack; accepted are {accepted}") from None
 
 
-def from_tensor(tensor):
+def from_tensor(tensor: Tensor) -> torch.Tensor:
     """Return the torch tensor over a tiermem.Tensor. It keeps the bytes alive, or pinned for a view.
 
     PyTorch has no read-only tensors: a store into a tensor over a read-only view of an adopted file
@@ -49,7 +60,13 @@ def from_tensor(tensor):
     return torch.from_dlpack(tensor)
 
 
-def zeros(*shape, dtype=None, context=None, label=None, **options):
+def zeros(
+    *shape: int | Iterable[int],
+    dtype: torch.dtype | None = None,
+    context: Context | None = None,
+    label: str | None = None,
+    **options: Any,
+) -> torch.Tensor:
     """Return a new tensor of zeros in a mapped buffer. It uses no memory until it is touched.
 
     context: a tiermem.Context; None: the one that all users share. options: those of Context.alloc().
@@ -71,9 +88,24 @@ def zeros(*shape, dtype=None, context=None, label=None, **options):
 empty = zeros  # New buffers read as zeros without being written.
 
 
-def buffer_of(tensor):
-    """Return the Buffer of a tensor that zeros(), empty() or tier() placed, or None. For hints."""
-    return _buffers.get(tensor)
+def buffer_of(tensor: torch.Tensor) -> Buffer | None:
+    """Return the Buffer of a tensor that zeros(), empty(), place() or tier() placed, or None. For hints.
+
+    None also after the tensor has got other memory, as by Module.to(), share_memory_() and .data.
+    """
+    buffer = _buffers.get(tensor)
+    if buffer is not None and not _is_in(tensor, buffer):
+        del _buffers[tensor]
+        buffer = None
+    return buffer
+
+
+def _is_in(tensor, buffer):
+    if buffer.freed or tensor.device.type != "cpu":
+        return False
+    if buffer.context.closed:
+        return True  # It tells no address any more.
+    return 0 <= tensor.data_ptr() - buffer.address < buffer.nbytes
 
 
 def _moved(tensor, context, label):
@@ -87,7 +119,9 @@ def _moved(tensor, context, label):
     return placed
 
 
-def place(module, *, context=None, least=1 << 16):
+def place(
+    module: torch.nn.Module, *, context: Context | None = None, least: int = 1 << 16
+) -> torch.nn.Module:
     """Move the parameters of a Module to mapped buffers. They keep their identity. Return the module.
 
     Call it for each layer as soon as it exists, and the model is never in plain memory as a whole.
@@ -101,12 +135,16 @@ def place(module, *, context=None, least=1 << 16):
 
 
 def _place(parameter, context, label, least):
+    """Move a parameter unless it is in its buffer. Return whether it has moved."""
     if parameter.numel() * parameter.element_size() < least or buffer_of(parameter) is not None:
-        return
-    placed = _moved(parameter.data, context, label)
-    if placed is not parameter.data:
-        parameter.data = placed
-        _buffers[parameter] = buffer_of(placed)
+        return False
+    data = parameter.data
+    placed = _moved(data, context, label)
+    if placed is data:
+        return False
+    parameter.data = placed
+    _buffers[parameter] = buffer_of(placed)
+    return True
 
 
 def _trim():
@@ -153,16 +191,19 @@ class TieredOptimizer(torch.optim.Optimizer):
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def _adopt(self):
-        """Place parameters that came since the last call, and step them in backward()."""
-        new = [p for p in self._parameters() if p not in self._hooks]
-        for parameter in new:
-            _place(parameter, self.context, self._names.get(parameter, "parameter"), self._least)
+        """Place parameters that are new or have left their buffers. Step new ones in backward()."""
+        moved = False
+        for parameter in self._parameters():
+            label = self._names.get(parameter, "parameter")
+            moved = _place(parameter, self.context, label, self._least) or moved
+            if parameter in self._hooks:
+                continue
             # A frozen parameter takes no hook. If it gets a gradient later, step() steps it.
             hooked = self._step_in_backward and parameter.requires_grad
             self._hooks[parameter] = (
                 parameter.register_post_accumulate_grad_hook(self._step_one) if hooked else None
             )
-        if new:
+        if moved:
             _trim()
 
     # The optimizer makes the state of a parameter at its first step. It moves right then, so that
@@ -197,7 +238,7 @@ class TieredOptimizer(torch.optim.Optimizer):
             del value
             _trim()
 
-    def step(self, closure=None):
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Mark the end of a step, and step each parameter that has a gradient.
 
         With step_in_backward, backward() has stepped the parameters and dropped their gradients. Only
@@ -286,7 +327,15 @@ class TieredOptimizer(torch.optim.Optimizer):
         raise TypeError("a TieredOptimizer cannot be copied or pickled; save its state_dict()")
 
 
-def tier(optimizer, model=None, *, context=None, dram=None, step_in_backward=True, least=1 << 16):
+def tier(
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module | None = None,
+    *,
+    context: Context | None = None,
+    dram: int | None = None,
+    step_in_backward: bool = True,
+    least: int = 1 << 16,
+) -> TieredOptimizer:
     """Place the parameters and the state of an optimizer in mapped buffers. Return a TieredOptimizer.
 
     Call it before the first step. Parameters keep their identity, so the model needs no change.
@@ -332,7 +381,7 @@ class _Saved:
 
 
 @contextlib.contextmanager
-def offload_activations(*, context=None, least=1 << 20):
+def offload_activations(*, context: Context | None = None, least: int = 1 << 20) -> Iterator[None]:
     """Keep what the forward pass saves for the backward pass in buffers, which may exceed memory.
 
     Tensors of fewer than `least` bytes, parameters, and tensors of other devices stay where they are.
@@ -362,7 +411,7 @@ def offload_activations(*, context=None, least=1 << 20):
 # ---- Memory of GPUs
 
 
-def cuda_allocator(context=None):
+def cuda_allocator(context: Context | None = None) -> torch.cuda.memory.CUDAPluggableAllocator:
     """Return a torch.cuda.memory.CUDAPluggableAllocator over the GPUs of a context.
 
     context: a tiermem.Context with the option gpu; None: the one that all users share. There is one
@@ -373,7 +422,7 @@ def cuda_allocator(context=None):
     return torch.cuda.memory.CUDAPluggableAllocator(path, malloc, free)
 
 
-def cuda_pool(context=None, **options):
+def cuda_pool(context: Context | None = None, **options: Any) -> torch.cuda.MemPool:
     """Return a torch.cuda.MemPool with memory from cuda_allocator().
 
     Use it with torch.cuda.use_mem_pool(pool). options: those of MemPool.
@@ -382,7 +431,7 @@ def cuda_pool(context=None, **options):
 
 
 @contextlib.contextmanager
-def gpu_set(tag):
+def gpu_set(tag: str) -> Iterator[None]:
     """Let memory that this thread takes from cuda_allocator() belong to a set.
 
     Context.gpu_pause(tag) then moves it off the GPU, and gpu_resume(tag) back to its addresses. Other
