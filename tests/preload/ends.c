@@ -140,33 +140,42 @@ static void small_stack(void) {
   on_small_stack(fills_and_forks);
 }
 
+// The library reads the limits when it is loaded, so another case starts with them.
+static void with_descriptors(rlim_t soft, rlim_t hard, const char* name) {
+  const struct rlimit limit = {soft, hard};
+  check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+  execl("/proc/self/exe", "preload_ends", name, NULL);
+  check(0, "exec");
+}
+
 static void take_all_descriptors(void) {
-  struct rlimit limit;
-  check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
   while (open("/dev/null", O_RDONLY) >= 0) {
   }
 }
 
-static void few_descriptors_at_forks(void) {
+static void forks_without_descriptors(void) {
   fill();
   take_all_descriptors();
   fork_and_check();
   fork_and_check();
 }
 
-static void few_descriptors_at_the_start(void) {
+static void starts_without_descriptors(void) {
   take_all_descriptors();
   fill();
   fork_and_check();
+}
+
+static void few_descriptors_at_forks(void) {
+  with_descriptors(700, 700, "forks_without_descriptors");
 }
 
 static void few_descriptors_below_the_hard_limit(void) {
-  struct rlimit limit;
-  check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
-  limit.rlim_cur = 300;
-  check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
-  execl("/proc/self/exe", "preload_ends", "few_descriptors_at_forks", NULL);
-  check(0, "exec");
+  with_descriptors(300, 900, "forks_without_descriptors");
+}
+
+static void few_descriptors_at_the_start(void) {
+  with_descriptors(700, 700, "starts_without_descriptors");
 }
 
 static void limit_of_files_by_number(void) {
@@ -233,6 +242,8 @@ static const struct {
     {"few_descriptors_at_forks", few_descriptors_at_forks},
     {"few_descriptors_at_the_start", few_descriptors_at_the_start},
     {"few_descriptors_below_the_hard_limit", few_descriptors_below_the_hard_limit},
+    {"forks_without_descriptors", forks_without_descriptors},
+    {"starts_without_descriptors", starts_without_descriptors},
     {"limit_of_files_by_number", limit_of_files_by_number},
     {"handlers_of_constructors", handlers_of_constructors},
     {"maps_beside_threads_that_advise", maps_beside_threads_that_advise},
@@ -240,7 +251,7 @@ static const struct {
 
 int main(int count, char** arguments) {
   setvbuf(stdout, NULL, _IOLBF, 0);
-  alarm(100);
+  alarm(250);
   for (size_t i = 0; count == 2 && i < sizeof kCases / sizeof kCases[0]; ++i) {
     if (strcmp(kCases[i].name, arguments[1]) == 0) {
       kCases[i].run();

@@ -21,7 +21,11 @@ void Simulation::alloc() {
   const bool usual = swarm_.repeats && !world_.one_in(4);
   const bool mapped = !usual && swarm_.mapped && (swarm_.crowded || world_.one_in(2));
   const bool windowed = mapped || (!usual && world_.one_in(2));
-  live.extent_bytes = swarm_.extent_bytes;
+  // Where frames share chunks, extents of several sizes do not share the same ones.
+  live.extent_bytes =
+      swarm_.shares_chunks && !usual
+          ? std::max<std::uint64_t>(kSmallestExtent, swarm_.extent_bytes >> (chunk_dice_() % 4))
+          : swarm_.extent_bytes;
   live.of_device = !usual && !windowed && swarm_.device_frames != 0 && world_.one_in(2);
   const std::uint64_t most = swarm_.large ? 8192 : 6;
   const std::uint64_t extents =

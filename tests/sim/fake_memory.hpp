@@ -4,6 +4,7 @@
 // is only a memory: the first object has all windows. Deterministic.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -57,10 +58,21 @@ class FakeMemory final : public AddressSpace, public Memory {
     memories_.push_back(further_.back().get());
     return *further_.back();
   }
-  /// Returns the memory of this number.
+  /// Small frames of one size share chunks of `bytes`, which are charged whole, as those of
+  /// HostMemory. Call it before a mover knows the memory.
+  void share_chunks(std::uint64_t bytes) { chunk_bytes_ = bytes; }
+  /// Bytes of chunks that no frame has.
+  std::uint64_t free_in_chunks() const {
+    std::uint64_t bytes = 0;
+    for (const auto& [number, chunk] : chunks_) {
+      bytes += chunk.free * chunk.frame_bytes;
+    }
+    return bytes;
+  }
   /// Lets this memory have no frame in a window that the program touches without views, or may not
   /// write. Call it before a mover knows the memory.
   void take_plain_only() { plain_only_ = true; }
+  /// Returns the memory of this number.
   FakeMemory& memory(unsigned number) { return number == 0 ? *this : *further_[number - 1]; }
   const FakeMemory& memory(unsigned number) const {
     return number == 0 ? *this : *further_[number - 1];
@@ -81,10 +93,16 @@ class FakeMemory final : public AddressSpace, public Memory {
   bool takes(const FrameRequest& request) const override {
     return (request.plain || !plain_only_) && request.may_be_in(number());
   }
+  std::uint64_t room_for(const FrameRequest& request) const override {
+    return shares_chunk(request) ? chunk_bytes_ : request.bytes;
+  }
   FrameId acquire_frame(const FrameRequest& request) override {
     dice_.crossed("acquire", request.bytes);
     if (!takes(request)) {
       return {};
+    }
+    if (shares_chunk(request)) {
+      return acquire_in_chunk(request);
     }
     for (const std::uint64_t id : idle_) {
       Frame& frame = frames_.at(id);
@@ -114,6 +132,11 @@ class FakeMemory final : public AddressSpace, public Memory {
     Frame& frame = frames_.at(id.value);
     if (frame.at != nullptr) {
       throw Misuse("a frame is given back in its window");
+    }
+    if (frame.chunk != 0) {
+      return_to_chunk(frame);
+      frames_.erase(id.value);
+      return;
     }
     if (frame.in_parts && frame.has != 0) {
       frame.used = false;  // It stays charged until it is trimmed.
@@ -622,7 +645,41 @@ class FakeMemory final : public AddressSpace, public Memory {
     unsigned charged = 0;
     bool watched = false;
     PageMask has = 0;
+    std::uint64_t chunk = 0;  // The chunk that it shares with others of its size; 0: none.
   };
+  struct Chunk {
+    std::uint64_t frame_bytes = 0;
+    std::uint64_t free = 0;  // Places for frames.
+  };
+  bool shares_chunk(const FrameRequest& request) const {
+    return request.pool == Pool::small && 2 * request.bytes <= chunk_bytes_;
+  }
+  FrameId acquire_in_chunk(const FrameRequest& request) {
+    auto at = std::find_if(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
+      return chunk.second.frame_bytes == request.bytes && chunk.second.free != 0;
+    });
+    if (at == chunks_.end()) {
+      if (in_use_ + cached_ + chunk_bytes_ > budget_) {
+        return {};
+      }
+      in_use_ += chunk_bytes_;
+      at = chunks_.emplace(++last_chunk_, Chunk{request.bytes, chunk_bytes_ / request.bytes}).first;
+    }
+    --at->second.free;
+    Frame& frame = frames_[next_];
+    frame.bytes.assign(request.bytes, std::byte{0xEE});
+    frame.used = true;
+    frame.domain = request.domain;
+    frame.chunk = at->first;
+    return {next_++};
+  }
+  void return_to_chunk(const Frame& frame) {
+    Chunk& chunk = chunks_.at(frame.chunk);
+    if (++chunk.free * chunk.frame_bytes == chunk_bytes_) {
+      chunks_.erase(frame.chunk);
+      in_use_ -= chunk_bytes_;
+    }
+  }
   FrameId add_parts(std::uint64_t bytes, std::uint64_t domain, unsigned charged) {
     Frame& frame = frames_[next_];
     frame.bytes.assign(bytes, std::byte{0xEE});
@@ -703,6 +760,9 @@ class FakeMemory final : public AddressSpace, public Memory {
   const FakeMemory* reached_ = nullptr;
   bool lost_ = false;
   bool plain_only_ = false;
+  std::uint64_t chunk_bytes_ = 0;  // 0: no frames share chunks.
+  std::map<std::uint64_t, Chunk> chunks_;
+  std::uint64_t last_chunk_ = 0;
   FakeCopies* copies_ = nullptr;
   FaultDice& dice_;
   std::map<std::uint64_t, Frame> frames_;

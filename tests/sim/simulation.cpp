@@ -50,6 +50,7 @@ Simulation::Simulation(std::uint64_t seed, bool verbose, const std::vector<std::
   touch_dice_.seed(seed + 0xDA942042E4DD58B5u);
   own_touches_ = touch_dice_() % 2 == 0;
   slot_dice_.seed(seed + 0x27D4EB2F165667C5u);
+  chunk_dice_.seed(seed + 0x85EBCA77C2B2AE63u);
   known_dice_.seed(seed + 0x9E3779B97F4A7C15u);
   residency_.bias_each = seed % 4 == 0 ? 8 : 1;
   residency_.wake = [](void* self) { static_cast<Simulation*>(self)->told_ = true; };
@@ -77,6 +78,9 @@ std::vector<AddressSpace*> Simulation::spaces() {
   for (const std::uint64_t frames : swarm_.further_frames) {
     host_.add_memory(frames * swarm_.extent_bytes,
                      {Kind::numa, static_cast<std::uint16_t>(host_.memories().size())});
+  }
+  if (swarm_.shares_chunks) {
+    host_.share_chunks(2 * swarm_.extent_bytes);
   }
   if (swarm_.last_is_plain) {
     host_.memory(static_cast<unsigned>(host_.memories().size()) - 1).take_plain_only();
@@ -434,8 +438,8 @@ void Simulation::drain() {
   const std::uint64_t staging = swarm_.staging_bytes + mover_.bounce_bytes();
   (void)host_.begin_trim(~std::uint64_t{0});  // Parts that left stay charged until this call.
   host_.finish_trim();
-  check(host_.usage().in_use == staging,
-        fmt::format("{} bytes of frames leaked", host_.usage().in_use - staging));
+  const std::uint64_t frames = host_.usage().in_use - host_.free_in_chunks();
+  check(frames == staging, fmt::format("{} bytes of frames leaked", frames - staging));
   for (unsigned number = 1; number < host_.memories().size(); ++number) {
     FakeMemory& further = host_.memory(number);
     (void)further.begin_trim(~std::uint64_t{0});

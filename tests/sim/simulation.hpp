@@ -339,6 +339,7 @@ class Simulation {
   std::mt19937_64 file_dice_;    // For mapped files: all else is as without them.
   std::mt19937_64 touch_dice_;   // For touching threads that read themselves.
   std::mt19937_64 slot_dice_;    // For views of what is viewed already.
+  std::mt19937_64 chunk_dice_;   // For sizes of extents where frames share chunks.
   bool own_touches_ = false;
   std::vector<OwnRead> own_reads_;
   std::mt19937_64 known_dice_;  // Separate, so that it does not change the draws of other calls.

@@ -109,6 +109,8 @@ struct Swarm {
         further_frames.push_back(1 + dice() % (dice() % 2 == 0 ? 6 : host_frames + 2));
       }
     }
+    shares_chunks =
+        !large && !sparse && std::mt19937_64(seed * 0x9E3779B97F4A7C15u + 17)() % 8 == 0;
     last_is_plain =
         !further_frames.empty() && std::mt19937_64(seed * 0x9E3779B97F4A7C15u + 13)() % 2 == 0;
   }
@@ -159,6 +161,8 @@ struct Swarm {
   std::vector<std::uint64_t> further_frames;  // Frames of each memory of the host after the first.
   // The last of them takes no extent of a mapped or read-only window. A draw of its own.
   bool last_is_plain = false;
+  // Small frames of one size share chunks in the first memory. A draw of its own.
+  bool shares_chunks = false;
   bool mapped, parts;  // Parts: extents of several pages, and many touches.
   // Some adopted files are mapped, some of them private. A draw of its own: all else is the same.
   bool maps_files = false;
