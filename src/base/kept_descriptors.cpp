@@ -40,7 +40,7 @@ void unmark(int fd) {
 // Room for descriptors of tiermem while it works. The soft limit is raised until it ends. Where the
 // hard limit is as low, some numbers are in stock. The process has one limit, so the first one
 // begins and the last one ends.
-class Room {
+class DescriptorRoom {
  public:
   void begin(int least) {
     const Turn turn(*this);
@@ -78,7 +78,7 @@ class Room {
 
  private:
   struct Turn {
-    explicit Turn(Room& room) : busy(room.busy_) {
+    explicit Turn(DescriptorRoom& room) : busy(room.busy_) {
       while (busy.test_and_set(std::memory_order_acquire)) {
       }
     }
@@ -113,7 +113,7 @@ class Room {
   std::array<int, 24> stock_{};  // A child of fork opens about as many, with files of some devices.
   std::size_t in_stock_ = 0;
 };
-constinit Room g_room;
+constinit DescriptorRoom g_room;
 
 }  // namespace
 
