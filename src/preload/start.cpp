@@ -161,7 +161,11 @@ void after_fork_of_program_in_child() {
   g_own.store(::getpid(), std::memory_order_relaxed);
   follow_fork_with_devices();
   renew_regions_lock();
-  LargeStack().run(rejoin_run_in_child);
+  if (context() != nullptr) {
+    LargeStack().run(rejoin_run_in_child);
+  } else {
+    rejoin_run_in_child();
+  }
   watch_first_thread();
   t_interruptions.allow();
 }

@@ -110,7 +110,9 @@ void before_fork() {
   const Interruptions held = Interruptions::hold();
   g_contexts_mutex.lock();
   g_interruptions = held;
-  g_childs_stack->emplace();
+  if (!g_contexts->empty()) {
+    g_childs_stack->emplace();
+  }
   for (Context::Impl* impl : *g_contexts) {
     impl->before_fork();
   }
@@ -157,11 +159,13 @@ void after_fork_in_child() {
   LiveViews::after_fork();
   heap::Magazines::after_fork_in_child();
   heap::Magazines::after_fork();
-  (*g_childs_stack)->run([] {
-    const BeyondLimit descriptors;
-    std::erase_if(*g_contexts, [](Context::Impl* impl) { return !impl->after_fork_in_child(); });
-  });
-  g_childs_stack->reset();
+  if (std::optional<LargeStack>& stack = *g_childs_stack; stack.has_value()) {
+    stack->run([] {
+      const BeyondLimit descriptors;
+      std::erase_if(*g_contexts, [](Context::Impl* impl) { return !impl->after_fork_in_child(); });
+    });
+    stack.reset();
+  }
   const Interruptions held = g_interruptions;
   g_contexts_mutex.unlock();
   held.allow();
