@@ -179,6 +179,27 @@ TEST(Fork, while_threads_write) {
   EXPECT_EQ(blocks.wrong(1), 0u);
 }
 
+// Both are changed during a fork.
+TEST(Fork, leaves_blocked_signals_and_cancellation_as_they_were) {
+  const Blocks blocks;
+  sigset_t usual{};
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, nullptr, &usual), 0);
+  const auto is_usual = [&usual] {
+    sigset_t now{};
+    int cancel = -1;
+    return pthread_sigmask(SIG_BLOCK, nullptr, &now) == 0 &&
+           memcmp(&now, &usual, sizeof now) == 0 &&
+           pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &cancel) == 0 &&
+           cancel == PTHREAD_CANCEL_ENABLE;
+  };
+  const pid_t child = fork();
+  if (child == 0) {
+    _exit(is_usual() ? 0 : 1);
+  }
+  EXPECT_EQ(exit_of(child), 0);
+  EXPECT_TRUE(is_usual());
+}
+
 // The child allocates as well, in sizes for which the heap takes new memory. The locks of threads
 // that were allocating do not exist there.
 TEST(Fork, while_threads_allocate_then_the_child_allocates) {
