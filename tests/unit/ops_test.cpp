@@ -104,6 +104,7 @@ TEST_F(OpsTest, result_of_an_operation_is_never_busy) {
   EXPECT_EQ(event.status.code(), Code::timed_out);
   // The call that began it returns it as it is.
   EXPECT_EQ(ops_->wait_in_call(ended(not_resident())).code(), Code::busy);
+  EXPECT_EQ(ops_->wait_in_call(0).code(), Code::invalid_argument);
 }
 
 TEST_F(OpsTest, before_done_is_called_before_the_answer_is_seen) {
