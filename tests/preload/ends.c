@@ -1,7 +1,7 @@
 // Ends of threads and processes, and processes short of something, under the preload library. One
 // process for each case, because each needs the first thread, or the start of tiering.
 //
-// usage: preload_ends CASE
+// usage: preload_ends CASE   (all: each case, for scripts/mutate)
 // Exit status: 0 if the case is right; other: it is not, or a signal ended it.
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -249,8 +249,29 @@ static const struct {
     {"maps_beside_threads_that_advise", maps_beside_threads_that_advise},
 };
 
+static int run_all(void) {
+  int failed = 0;
+  for (size_t i = 0; i < sizeof kCases / sizeof kCases[0]; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      execl("/proc/self/exe", "preload_ends", kCases[i].name, NULL);
+      _exit(2);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0) {
+      fprintf(stderr, "%s: status %#x\n", kCases[i].name, (unsigned)status);
+      failed = 1;
+    }
+  }
+  return failed;
+}
+
 int main(int count, char** arguments) {
   setvbuf(stdout, NULL, _IOLBF, 0);
+  if (count == 2 && strcmp(arguments[1], "all") == 0) {
+    return run_all();
+  }
   alarm(250);
   for (size_t i = 0; count == 2 && i < sizeof kCases / sizeof kCases[0]; ++i) {
     if (strcmp(kCases[i].name, arguments[1]) == 0) {
