@@ -94,15 +94,18 @@ class DescriptorRoom {
   }
   void fill_stock(int least) {
     const int any = ::open("/", O_PATH | O_CLOEXEC);
-    for (int fd = any; fd >= 0 && in_stock_ < stock_.size();) {
+    int fd = any;
+    while (in_stock_ < stock_.size() && known(fd)) {
       fd = ::fcntl(any, F_DUPFD_CLOEXEC, least);
-      if (fd >= 0 && known(fd)) {
+      if (known(fd)) {
         mark(fd);
         stock_[in_stock_++] = fd;
       }
     }
-    if (any >= 0) {
-      best_effort(::syscall(SYS_close, any), "the descriptor is gone in any case");
+    for (const int left : {any, known(fd) ? -1 : fd}) {  // A number that cannot be marked is none.
+      if (left >= 0) {
+        best_effort(::syscall(SYS_close, left), "the descriptor is gone in any case");
+      }
     }
   }
 
@@ -158,15 +161,15 @@ void kept_descriptors_follow_fork() noexcept {
   g_room.follow_fork(g_least.load(std::memory_order_relaxed));
 }
 
-BeyondLimit::BeyondLimit() noexcept {
-  if (const int least = g_least.load(std::memory_order_relaxed); least != 0) {
-    g_room.begin(least);
+BeyondLimit::BeyondLimit() noexcept : least_(g_least.load(std::memory_order_relaxed)) {
+  if (least_ != 0) {
+    g_room.begin(least_);
   }
 }
 
 BeyondLimit::~BeyondLimit() {
-  if (const int least = g_least.load(std::memory_order_relaxed); least != 0) {
-    g_room.end(least);
+  if (least_ != 0) {
+    g_room.end(least_);
   }
 }
 

@@ -30,6 +30,9 @@ class BeyondLimit {
   ~BeyondLimit();
   BeyondLimit(const BeyondLimit&) = delete;
   BeyondLimit& operator=(const BeyondLimit&) = delete;
+
+ private:
+  const int least_;  // 0: it has no effect.
 };
 
 }  // namespace tiermem

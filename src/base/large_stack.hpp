@@ -10,20 +10,15 @@
 #include <type_traits>
 
 #include "base/results.hpp"
+#include "base/sanitized.hpp"
 
 namespace tiermem {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kMaySwitchStacks = false;  // A sanitizer knows only the stacks of threads.
-#else
-constexpr bool kMaySwitchStacks = true;
-#endif
 
 /// A stack of 512 KiB. One thread at a time.
 class LargeStack {
  public:
   LargeStack() noexcept {
-    if (kMaySwitchStacks) {
+    if (!kSanitized) {  // A sanitizer knows only the stacks of threads.
       void* const made = ::mmap(nullptr, kBytes + kGuard, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
       stack_ = made == MAP_FAILED ? nullptr : static_cast<std::byte*>(made);

@@ -27,9 +27,8 @@ constexpr bool is_own_name(std::string_view name) {
 
 /// Starts a thread that works for tiermem. It receives no signal that is sent to the program, not
 /// even while it starts, except SIGBUS and SIGSEGV. These are not blocked: where touches are
-/// signals
-/// (`userfault=signal`), a thread that copies into a mapped buffer raises them itself. If it
-/// blocked them, the kernel would end the process.
+/// signals (`userfault=signal`), a thread that copies into a mapped buffer raises them itself. If
+/// it blocked them, the kernel would end the process.
 ///
 /// - `name`: up to 15 characters, for which is_own_name(); must stay valid forever.
 /// - Errors: throws std::system_error if no thread can be created.

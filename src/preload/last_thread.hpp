@@ -4,8 +4,9 @@
 
 namespace tiermem::preload {
 
-/// Watches for the end of the calling thread, the first of its process. After it, when only threads
-/// of tiermem are left, the process exits with status 0, as libc does it. Call it in each process.
+/// Watches for the end of the calling thread, the first of its process. After it, the process exits
+/// with status 0 when no thread except tiermem's is left, as without tiermem. Call it in each
+/// process.
 void watch_first_thread() noexcept;
 
 }  // namespace tiermem::preload

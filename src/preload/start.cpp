@@ -1,8 +1,8 @@
 // Fork handlers run in reverse order before the fork and in order after it. The program's handlers
 // come after ours, also those that its libraries register before our constructor runs. So they may
-// use tiered memory. The heap's come after our others: its locks are taken
-// while tiered memory can still be touched, and released when it can be again. _Fork, which signal
-// handlers may call, takes no lock of the heap (processes.cpp).
+// use tiered memory. The heap's come after our others: its locks are taken while tiered memory can
+// still be touched, and released when it can be again. _Fork, which signal handlers may call, takes
+// no lock of the heap (processes.cpp).
 #include "preload/start.hpp"
 
 #include <dlfcn.h>
@@ -20,6 +20,7 @@
 #include "base/log.hpp"
 #include "base/no_signals.hpp"
 #include "base/results.hpp"
+#include "base/sanitized.hpp"
 #include "os/handed_descriptors.hpp"
 #include "os/host_memory.hpp"
 #include "preload/device_tiering.hpp"
@@ -44,12 +45,6 @@ constinit std::atomic<pid_t> g_own{0};
 thread_local constinit Interruptions t_interruptions{};
 
 constexpr std::uint64_t kArenaBytes = std::size_t{1} << 38;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 // Finds out whether the program calls another malloc, from something before us in the link order.
 // It calls malloc to find out: in some programs its address is that of a jump.

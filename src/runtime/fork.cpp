@@ -41,9 +41,8 @@ constinit std::mutex g_contexts_mutex;
 constinit Immortal<Vector<Context::Impl*>> g_contexts;
 constinit std::atomic<std::uint64_t> g_forks_behind{0};
 
-// While movers stand still for a fork, a handler of the program that touched absent
-// memory would wait for ever, and a cancellation would leave them standing. Guarded by
-// g_contexts_mutex.
+// While movers stand still for a fork, a handler of the program that touched absent memory would
+// wait for ever, and a cancellation would leave them standing. Guarded by g_contexts_mutex.
 Interruptions g_interruptions;
 // Where the child continues. It exists before the fork: what the child maps first could come to lie
 // at addresses of views, which are closed again. Guarded by g_contexts_mutex.

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "support/forked_child.hpp"
+#include "support/interruptions.hpp"
 #include "support/pattern.hpp"
 #include "support/sanitizers.hpp"
 #include "support/threads.hpp"
@@ -192,18 +193,9 @@ TEST_P(ForkUnmapped, child_inherits_views_then_they_end_and_their_addresses_are_
 
 // Both are changed during a fork.
 TEST_P(ForkUnmapped, blocked_signals_and_cancellation_are_those_of_before) {
-  sigset_t usual{};
-  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, nullptr, &usual), 0);
-  const auto is_usual = [&usual] {
-    sigset_t now{};
-    int cancel = -1;
-    return pthread_sigmask(SIG_BLOCK, nullptr, &now) == 0 &&
-           std::memcmp(&now, &usual, sizeof now) == 0 &&
-           pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &cancel) == 0 &&
-           cancel == PTHREAD_CANCEL_ENABLE;
-  };
-  EXPECT_TRUE(ended_well(child_that(is_usual)));
-  EXPECT_TRUE(is_usual());
+  const MayInterrupt before = MayInterrupt::now();
+  EXPECT_TRUE(ended_well(child_that([&] { return MayInterrupt::now() == before; })));
+  EXPECT_TRUE(MayInterrupt::now() == before);
 }
 
 TEST_P(ForkUnmapped, other_threads_hold_views_then_the_child_has_their_memory) {

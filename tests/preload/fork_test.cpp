@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "preload/words.hpp"
+#include "support/interruptions.hpp"
 
 namespace tiermem::test {
 namespace {
@@ -182,22 +183,13 @@ TEST(Fork, while_threads_write) {
 // Both are changed during a fork.
 TEST(Fork, leaves_blocked_signals_and_cancellation_as_they_were) {
   const Blocks blocks;
-  sigset_t usual{};
-  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, nullptr, &usual), 0);
-  const auto is_usual = [&usual] {
-    sigset_t now{};
-    int cancel = -1;
-    return pthread_sigmask(SIG_BLOCK, nullptr, &now) == 0 &&
-           memcmp(&now, &usual, sizeof now) == 0 &&
-           pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &cancel) == 0 &&
-           cancel == PTHREAD_CANCEL_ENABLE;
-  };
+  const MayInterrupt before = MayInterrupt::now();
   const pid_t child = fork();
   if (child == 0) {
-    _exit(is_usual() ? 0 : 1);
+    _exit(MayInterrupt::now() == before ? 0 : 1);
   }
   EXPECT_EQ(exit_of(child), 0);
-  EXPECT_TRUE(is_usual());
+  EXPECT_TRUE(MayInterrupt::now() == before);
 }
 
 // The child allocates as well, in sizes for which the heap takes new memory. The locks of threads
