@@ -473,8 +473,11 @@ void Demoter::failed(Demote& transfer, Status status) {
   const unsigned space = transfer.space;
   MemoryLedger& memory = carrier_.memory_of(transfer);
   SlotLedger& ledger = transfer.to->ledger;
-  slots_.note_error(*transfer.to, error_of(status));
-  journal_.count(&Stats::io_errors, transfer.stage == Stage::slot ? 0 : 1);
+  const ErrorInfo error = error_of(status);
+  slots_.note_error(*transfer.to, error);
+  // A tier that is full has refused nothing. One without a device that works has the errno of it.
+  const bool full = transfer.stage == Stage::slot && error.native == 0;
+  journal_.count(&Stats::io_errors, full ? 0 : 1);
   transfer.outcome = Transfer::Outcome::failed;
   if (space != kHost && transfer.stage == Stage::copy) {
     memory.exit_backoff.failed(carrier_.now());  // No slot tier was asked.
